@@ -1,0 +1,58 @@
+"""Hardware profiles: what a host's GPU and link can do, each value with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from seqmoe.spec.errors import InputError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class FullLoad:
+    """Full-load decode speed of one model on this hardware, from which a layer's time follows."""
+
+    decode_tok_s: float
+    layers: int
+    expert_bytes: int
+    source: str
+
+    def __post_init__(self) -> None:
+        if min(self.decode_tok_s, self.layers, self.expert_bytes) <= 0:
+            raise ValueError("decode_tok_s, layers and expert_bytes must be positive")
+
+    @property
+    def layer_seconds(self) -> float:
+        """Seconds of one layer at full-load speed, batch 1."""
+        return 1.0 / (self.decode_tok_s * self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareProfile:
+    """One GPU and its host link. Rates in GB/s (1e9 bytes per second), memory in GiB.
+
+    ``link_sustained`` is what large copies reach on an idle link, ``link_contended`` what is left beside other
+    traffic, ``sources`` says where each value comes from.
+    """
+
+    name: str
+    title: str
+    memory: float
+    link_peak: float
+    link_sustained: float
+    sources: dict[str, str]
+    link_contended: float | None = None
+    full_load: dict[str, FullLoad] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.link_sustained <= self.link_peak:
+            raise ValueError(f"link_sustained = {self.link_sustained}: must lie in (0, link_peak = {self.link_peak}]")
+        for key in ("memory", "link_peak", "link_sustained"):
+            if key not in self.sources:
+                raise ValueError(f"sources: {key} has no source")
+
+    def overlap_ratio(self, model: str) -> float:
+        """Experts that the link moves while one layer computes at full-load speed; derived, never an input."""
+        if model not in self.full_load:
+            raise InputError(f"hardware {self.name!r} has no full-load figure for {model!r}; {nearest(model, self.full_load)}")
+        load = self.full_load[model]
+        return load.layer_seconds * self.link_sustained * 1e9 / load.expert_bytes

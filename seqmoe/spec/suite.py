@@ -1,0 +1,142 @@
+"""Suites: a TOML file declares what is compared; a profile of it expands to cells."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from seqmoe.spec.declared import build, read_toml
+from seqmoe.spec.errors import InputError, nearest
+
+LANES = ("measured", "emulated", "simulated")
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of a comparison. ``residency`` is the share of all experts on the device, 1.0 for full load.
+
+    ``hardware`` is the profile that an emulated or simulated cell imitates, "host" for a measured one.
+    """
+
+    suite: str
+    panel: str
+    system: str
+    model: str
+    lane: str
+    residency: float
+    batch: int
+    dataset: str
+    prompts: int
+    decode_tokens: int
+    hardware: str = "host"
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits that identify the cell; results are resumed by it."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """A short name for progress and tables."""
+        return f"{self.system} {self.model} {self.residency:.0%} {self.lane}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A product of axes inside a profile. A full-load or naive system is run once, not per residency."""
+
+    panel: str
+    lane: str
+    systems: tuple[str, ...]
+    models: tuple[str, ...]
+    residency: tuple[float, ...]
+    dataset: str
+    prompts: int
+    decode_tokens: int
+    batch: tuple[int, ...] = (1,)
+    hardware: str = "host"
+
+    def __post_init__(self) -> None:
+        if self.lane not in LANES:
+            raise ValueError(f"lane = {self.lane!r}; {nearest(self.lane, LANES)}")
+        if (self.lane == "measured") != (self.hardware == "host"):
+            raise ValueError(f"hardware = {self.hardware!r}: lane {self.lane!r} needs " + (
+                '"host"' if self.lane == "measured" else "a profile of suites/hardware"
+            ))
+        for value in self.residency:
+            if not 0 < value <= 1:
+                raise ValueError(f"residency = {value}: must lie in (0, 1], for example 0.45")
+        for name in ("prompts", "decode_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+        for value in self.batch:
+            if value < 1:
+                raise ValueError(f"batch = {value}: must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One size of a suite: how often each cell is repeated, and its blocks."""
+
+    repeats: int
+    block: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"repeats = {self.repeats}: must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A declared comparison. ``figure`` names the paper's figure or table that it reproduces."""
+
+    schema: int
+    name: str
+    title: str
+    figure: str
+    profile: dict[str, Profile]
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema = {self.schema}: this version reads {SCHEMA}; upgrade seqmoe or the suite")
+
+    def cells(self, profile: str, seed: int = 0) -> list[Cell]:
+        """All cells of a profile, in declaration order, without duplicates."""
+        if profile not in self.profile:
+            raise InputError(f"suite {self.name!r} has no profile {profile!r}; {nearest(profile, self.profile)}")
+        cells: dict[str, Cell] = {}
+        for block in self.profile[profile].block:
+            for model, name, residency, batch in itertools.product(
+                block.models, block.systems, block.residency, block.batch
+            ):
+                cell = Cell(
+                    suite=self.name,
+                    panel=block.panel,
+                    system=name,
+                    model=model,
+                    lane=block.lane,
+                    residency=_residency_of(name, residency),
+                    batch=batch,
+                    dataset=block.dataset,
+                    prompts=block.prompts,
+                    decode_tokens=block.decode_tokens,
+                    hardware=block.hardware,
+                    seed=seed,
+                )
+                cells.setdefault(cell.key, cell)
+        return list(cells.values())
+
+
+def _residency_of(system: str, residency: float) -> float:
+    """Full load holds everything whatever the axis says, so it is one cell, not four."""
+    return 1.0 if system == "full" else residency
+
+
+def load_suite(path: Path) -> Suite:
+    """Read and validate a suite file."""
+    return build(Suite, read_toml(path), str(path))
