@@ -1,0 +1,81 @@
+"""What people and CI run: `nox -s tests`, `nox -s reproduce-fig6`, `nox -s baseline-llama_cpp`, ..."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "venv"
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
+BASELINES = sorted(folder.parent.name for folder in ROOT.glob("baselines/*/baseline.toml"))
+# Two OpenMP threads on a busy machine with two cores make PyTorch 10 to 300 times slower than one.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _prepare(session: nox.Session) -> None:
+    """Install the project (editable, with its extension built) once per change of what the build depends on."""
+    inputs = [ROOT / "pyproject.toml", CONSTRAINTS, *sorted((ROOT / "seqmoe/core/native").iterdir())]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs if path.is_file())).hexdigest()
+    stamp = Path(session.virtualenv.location) / "seqmoe-installed"
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    session.install("--upgrade", "pip")
+    session.install("-e", f"{ROOT}[dev]", "-c", str(CONSTRAINTS))
+    stamp.write_text(digest)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Unit tests: no GPU, no network, a few minutes."""
+    _prepare(session)
+    session.run("pytest", *(session.posargs or ["-q"]), env=ONE_THREAD)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and format."""
+    session.install("ruff", "-c", str(CONSTRAINTS))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy."""
+    _prepare(session)
+    session.run("mypy")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Benchmarks of our own hot paths beside their peers."""
+    _prepare(session)
+    session.run("pytest", "benchmarks", *session.posargs, env=ONE_THREAD)
+
+
+def _baseline_session(name: str) -> None:
+    @nox.session(name=f"baseline-{name}")
+    def session_function(session: nox.Session) -> None:
+        """Make this baseline's own environment and say what works on this machine."""
+        _prepare(session)
+        session.run("seqmoe", "baselines", "--install", name, *session.posargs)
+
+
+for _name in BASELINES:
+    _baseline_session(_name)
+
+
+@nox.session(name="reproduce-fig6")
+def reproduce_fig6(session: nox.Session) -> None:
+    """Figure 6: end-to-end inference performance. Arguments after -- go to `seqmoe bench fig6`."""
+    _prepare(session)
+    session.run("seqmoe", "baselines", "--install", "llama_cpp", success_codes=[0, 1], silent=False)
+    session.run("seqmoe", "bench", "fig6", *session.posargs)
+    session.run("seqmoe", "report")
