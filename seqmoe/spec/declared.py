@@ -26,6 +26,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
+def declaration(folder: Path, name: str, kind: str) -> Path:
+    """The file ``folder/<name>.toml``; an unknown name is an `InputError` that names the nearest declared one."""
+    path = folder / f"{name}.toml"
+    declared = sorted(file.stem for file in folder.glob("*.toml"))
+    if name not in declared:
+        hint = nearest(name, declared) if declared else f"{folder} declares none"
+        raise InputError(f"{kind} {name!r} is not declared in {folder}; {hint}")
+    return path
+
+
 def build(cls: type[T], table: dict[str, Any], where: str) -> T:
     """Build the dataclass ``cls`` from ``table``; ``where`` (file and section) prefixes every error.
 

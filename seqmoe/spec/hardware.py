@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from seqmoe.spec.declared import build, declaration, read_toml
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.paths import Home
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +35,53 @@ class HardwareProfile:
     """One GPU and its host link. Rates in GB/s (1e9 bytes per second), memory in GiB.
 
     ``link_sustained`` is what large copies reach on an idle link, ``link_contended`` what is left beside other
-    traffic, ``sources`` says where each value comes from.
+    traffic, ``sources`` says where each value comes from. ``emulates`` names the model whose overlap ratio an emulated
+    run takes: the paper's workload on this GPU.
     """
 
+    schema: int
     name: str
     title: str
     memory: float
     link_peak: float
     link_sustained: float
+    emulates: str
     sources: dict[str, str]
     link_contended: float | None = None
     full_load: dict[str, FullLoad] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema = {self.schema}: this version reads {SCHEMA}; upgrade seqmoe or the declaration")
         if not 0 < self.link_sustained <= self.link_peak:
             raise ValueError(f"link_sustained = {self.link_sustained}: must lie in (0, link_peak = {self.link_peak}]")
-        for key in ("memory", "link_peak", "link_sustained"):
-            if key not in self.sources:
+        if self.link_contended is not None and not 0 < self.link_contended <= self.link_sustained:
+            raise ValueError(f"link_contended = {self.link_contended}: must lie in (0, link_sustained]")
+        for key in ("memory", "link_peak", "link_sustained", *(("link_contended",) if self.link_contended else ())):
+            if not self.sources.get(key):
                 raise ValueError(f"sources: {key} has no source")
+        if self.emulates not in self.full_load:
+            hint = nearest(self.emulates, self.full_load)
+            raise ValueError(f"emulates = {self.emulates!r}: has no full_load figure; {hint}")
 
     def overlap_ratio(self, model: str) -> float:
         """Experts that the link moves while one layer computes at full-load speed; derived, never an input."""
         if model not in self.full_load:
-            raise InputError(f"hardware {self.name!r} has no full-load figure for {model!r}; {nearest(model, self.full_load)}")
+            hint = nearest(model, self.full_load)
+            raise InputError(f"hardware {self.name!r} has no full-load figure for {model!r}; {hint}")
         load = self.full_load[model]
         return load.layer_seconds * self.link_sustained * 1e9 / load.expert_bytes
+
+    @property
+    def emulated_overlap_ratio(self) -> float:
+        """The overlap ratio that an emulated run on this profile takes: the one of ``emulates``."""
+        return self.overlap_ratio(self.emulates)
+
+
+def load_hardware(home: Home, name: str) -> HardwareProfile:
+    """Read suites/hardware/<name>.toml; an unknown name is an `InputError` with the nearest."""
+    path = declaration(home.suites / "hardware", name, "hardware profile")
+    profile = build(HardwareProfile, read_toml(path), str(path))
+    if profile.name != name:
+        raise InputError(f"{path}: name = {profile.name!r}: must be {name!r}, like the file")
+    return profile

@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A product of axes inside a profile. A full-load or naive system is run once, not per residency."""
+    """A product of axes inside a profile. A full-load system is run once, not per residency."""
 
     panel: str
     lane: str
@@ -57,7 +57,7 @@ class Block:
     residency: tuple[float, ...]
     dataset: str
     prompts: int
-    decode_tokens: int
+    decode_tokens: tuple[int, ...]
     batch: tuple[int, ...] = (1,)
     hardware: str = "host"
 
@@ -71,12 +71,14 @@ class Block:
         for value in self.residency:
             if not 0 < value <= 1:
                 raise ValueError(f"residency = {value}: must lie in (0, 1], for example 0.45")
-        for name in ("prompts", "decode_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
-        for value in self.batch:
-            if value < 1:
-                raise ValueError(f"batch = {value}: must be at least 1")
+        counts = {"prompts": (self.prompts,), "decode_tokens": self.decode_tokens, "batch": self.batch}
+        for name, values in counts.items():
+            for count in values:
+                if count < 1:
+                    raise ValueError(f"{name} = {count}: must be at least 1")
+        for name in ("systems", "models", "residency", "decode_tokens", "batch"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty: the block would have no cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,8 @@ class Suite:
             raise InputError(f"suite {self.name!r} has no profile {profile!r}; {nearest(profile, self.profile)}")
         cells: dict[str, Cell] = {}
         for block in self.profile[profile].block:
-            for model, name, residency, batch in itertools.product(
-                block.models, block.systems, block.residency, block.batch
+            for model, name, residency, batch, decode_tokens in itertools.product(
+                block.models, block.systems, block.residency, block.batch, block.decode_tokens
             ):
                 cell = Cell(
                     suite=self.name,
@@ -124,7 +126,7 @@ class Suite:
                     batch=batch,
                     dataset=block.dataset,
                     prompts=block.prompts,
-                    decode_tokens=block.decode_tokens,
+                    decode_tokens=decode_tokens,
                     hardware=block.hardware,
                     seed=seed,
                 )
