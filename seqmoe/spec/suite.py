@@ -65,9 +65,10 @@ class Block:
         if self.lane not in LANES:
             raise ValueError(f"lane = {self.lane!r}; {nearest(self.lane, LANES)}")
         if (self.lane == "measured") != (self.hardware == "host"):
-            raise ValueError(f"hardware = {self.hardware!r}: lane {self.lane!r} needs " + (
-                '"host"' if self.lane == "measured" else "a profile of suites/hardware"
-            ))
+            raise ValueError(
+                f"hardware = {self.hardware!r}: lane {self.lane!r} needs "
+                + ('"host"' if self.lane == "measured" else "a profile of suites/hardware")
+            )
         for value in self.residency:
             if not 0 < value <= 1:
                 raise ValueError(f"residency = {value}: must lie in (0, 1], for example 0.45")
