@@ -103,7 +103,7 @@ def held_out_loss(model: Qwen3MoeForCausalLM, tokens: np.ndarray, recipe: Recipe
     """Mean next-token cross-entropy in nats over the first ``windows`` disjoint held-out windows."""
     length, total, count = recipe.sequence_length, 0.0, 0
     model.eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad():
         for start in range(0, min(windows * length, len(tokens) - length - 1), length):
             ids = torch.from_numpy(tokens[start : start + length + 1])[None]
             logits = model(ids[:, :-1]).logits.float()
@@ -111,6 +111,12 @@ def held_out_loss(model: Qwen3MoeForCausalLM, tokens: np.ndarray, recipe: Recipe
             count += length
     model.train()
     return total / count
+
+
+def held_out_perplexity(checkpoint: Path, tokens: np.ndarray, recipe: Recipe) -> float:
+    """Perplexity per token of a saved checkpoint, in float32, over all held-out windows."""
+    model = Qwen3MoeForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    return math.exp(held_out_loss(model, tokens, recipe, windows=len(tokens) // recipe.sequence_length))
 
 
 def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path:
@@ -160,10 +166,17 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         if now - saved > checkpoint_minutes * 60 or step + 1 == recipe.steps:
             saved = now
             _save(state_file, model, optimizer, step + 1)
-            nats = held_out_loss(model, data.held_out, recipe, windows=64)
-            log.info("step %d held-out loss %.3f perplexity %.1f", step + 1, nats, math.exp(nats))
+            _note(folder / "log.jsonl", recipe, step + 1, held_out_loss(model, data.held_out, recipe, windows=64))
             _export(model, learned, folder / "checkpoint")
     return folder / "checkpoint"
+
+
+def _note(path: Path, recipe: Recipe, step: int, nats: float) -> None:
+    """Append one point of the learning curve."""
+    point = {"step": step, "tokens": step * recipe.tokens_per_step, "held_out_perplexity": round(math.exp(nats), 2)}
+    log.info("step %(step)d, %(tokens)d tokens: held-out perplexity %(held_out_perplexity).1f", point)
+    with path.open("a") as stream:
+        stream.write(json.dumps(point) + "\n")
 
 
 def _save(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -174,13 +187,13 @@ def _save(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, 
 
 def _export(model: Qwen3MoeForCausalLM, learned: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write the weights in bf16; the training copy stays in fp32."""
-    halved = Qwen3MoeForCausalLM(model_config_of(model)).to(torch.bfloat16)
+    halved = Qwen3MoeForCausalLM(_plain_config(model)).to(torch.bfloat16)
     halved.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
     halved.save_pretrained(folder)
     learned.save_pretrained(folder)
 
 
-def model_config_of(model: Qwen3MoeForCausalLM) -> Qwen3MoeConfig:
+def _plain_config(model: Qwen3MoeForCausalLM) -> Qwen3MoeConfig:
     """A copy of the model's configuration without the training-only experts function."""
     values = model.config.to_dict()
     values.pop("_experts_implementation", None)

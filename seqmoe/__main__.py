@@ -1,0 +1,5 @@
+"""`python -m seqmoe`."""
+
+from seqmoe.cli import main
+
+main()

@@ -1,0 +1,185 @@
+"""The `seqmoe` command: parses, calls, prints. No logic."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from seqmoe.spec.errors import InputError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+reference_app = typer.Typer(no_args_is_help=True, help="The small MoE model that ships with the package.")
+app.add_typer(reference_app, name="reference")
+out, err = Console(), Console(stderr=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object as the last line of stdout.")]
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option}: {text!r} is not a comma-separated list of numbers, for example 0.15,0.45") from None
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value))
+
+
+@reference_app.command("info")
+def reference_info(as_json: JsonFlag = False) -> None:
+    """Show the model card: data, recipe, perplexity, routing."""
+    from seqmoe.reference.release import read_card
+
+    card = read_card()
+    if as_json:
+        _print_json(card)
+    else:
+        out.print_json(data=card)
+
+
+@reference_app.command("train")
+def reference_train(
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the finished model.")],
+    work: Annotated[Path, typer.Option(help="Folder for progress; a second call continues from it.")] = Path("reference-training"),
+    tokens: Annotated[int | None, typer.Option(help="Training budget in tokens; default: the recipe's.")] = None,
+    seed: int = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train the reference model from scratch by its recipe, on one CPU thread (about two hours)."""
+    import torch
+
+    from seqmoe.reference.recipe import Recipe
+    from seqmoe.reference.release import release
+    from seqmoe.reference.training import train
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(1)
+    try:
+        recipe = Recipe(seed=seed) if tokens is None else Recipe(seed=seed, tokens=tokens)
+    except ValueError as error:
+        raise InputError(f"--tokens: {error}") from None
+    train(recipe, work)
+    card = release(recipe, work, folder)
+    if as_json:
+        _print_json(card)
+    else:
+        out.print(f"[bold]{folder}[/]: held-out perplexity {card['held_out_perplexity']['model']:.1f}")
+
+
+@reference_app.command("export")
+def reference_export(
+    folder: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    form: Annotated[str, typer.Option("--format", help="hf or gguf")] = "hf",
+) -> None:
+    """Write the reference model as a checkpoint for others."""
+    from seqmoe.reference.export import export
+    from seqmoe.reference.release import CHECKPOINT
+
+    out.print(str(export(CHECKPOINT, form, folder)))
+
+
+@app.command()
+def replay(
+    traces: Annotated[Path, typer.Option(help="A trace file of any known format.")],
+    policies: Annotated[str, typer.Option(help="Comma-separated: lru, lfu, belady.")] = "lru,belady",
+    residency: Annotated[str, typer.Option(help="Comma-separated shares of all experts.")] = "0.15,0.25,0.35,0.45",
+    contract: Annotated[str, typer.Option(help="event, or sequential to compare with other papers.")] = "event",
+    as_json: JsonFlag = False,
+) -> None:
+    """Replay a routing trace against cache policies and print hit rates."""
+    from seqmoe.simulate.replay import replay_traces
+    from seqmoe.traces.importers import import_traces
+
+    loaded = import_traces(traces)
+    rows = replay_traces(loaded, policies.split(","), _numbers(residency, "--residency"), contract)
+    if as_json:
+        _print_json({"model": loaded.model, "contract": contract, "rows": [row.as_dict() for row in rows]})
+        return
+    table = Table(title=f"{loaded.model}, {contract} contract, decode steps")
+    for heading in ("policy", "residency", "slots", "hit rate", "loads / token"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for row in rows:
+        values = (f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", f"{row.loads_per_token:.1f}")
+        table.add_row(row.policy, *values)
+    out.print(table)
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Option(help="Text to continue.")],
+    model: Annotated[str, typer.Option(help="reference, a name of suites/models, a folder, or a hub id.")] = "reference",
+    residency: Annotated[float, typer.Option(help="Share of all experts that the device holds.")] = 0.45,
+    system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
+    emulate: Annotated[str | None, typer.Option(help="Throttle the link as on this GPU, for example rtx4090.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
+    predictor: Annotated[Path | None, typer.Option(help="Predictor file, for a model that brings none.")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Continue a prompt greedily through one system, and say what it cost."""
+    from seqmoe.runtime.generate import generate as run
+    from seqmoe.spec import system as systems
+    from seqmoe.spec.choice import choose_model
+    from seqmoe.spec.hardware import load_hardware
+    from seqmoe.spec.paths import find_home
+
+    home = find_home()
+    chosen = choose_model(home, model)
+    result = run(
+        chosen.location,
+        prompt,
+        systems.system(system),
+        residency,
+        tokens,
+        load_hardware(home, emulate).emulated_overlap_ratio if emulate else None,
+        predictor or chosen.predictor,
+        threads,
+        on_text=None if as_json else lambda piece: print(piece, end="", file=sys.stderr, flush=True),
+    )
+    if as_json:
+        _print_json(result.as_dict())
+        return
+    print(file=sys.stderr)
+    out.print(result.text, markup=False, highlight=False)
+    err.print(
+        f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
+        f"TTFT {result.ttft_s:.3f} s, hit rate {result.hit_rate:.1%}, sha256 {result.sha256[:12]}"
+    )
+
+
+def main() -> None:
+    """Entry point: wrong input ends in one line and exit code 2, an interrupt in 130."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = app(standalone_mode=False) or 0
+    except InputError as error:
+        print(f"seqmoe: {error}", file=sys.stderr)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("seqmoe: interrupted", file=sys.stderr)
+        code = 130
+    except Exception as error:
+        show = getattr(error, "show", None)  # the parser's own errors print themselves and carry their exit code
+        if show is None:
+            raise
+        show()
+        code = getattr(error, "exit_code", 2)
+    sys.exit(code)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Forecasts of expert activations, all behind one protocol."""

@@ -1,0 +1,25 @@
+"""From a predictor file to the predictor that a system asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqmoe.predictor.base import Predictor
+from seqmoe.predictor.first_order import FirstOrder
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.system import SystemSpec
+
+
+def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None:
+    """The predictor of a system, read from ``path``; None for a system without one.
+
+    Raises `InputError` where the system needs one and no file is given.
+    """
+    if spec.predictor == "none":
+        return None
+    if path is None:
+        raise InputError(
+            f"system {spec.name!r} needs a predictor for this model; give its file with --predictor "
+            "(the reference model brings its own)"
+        )
+    return FirstOrder.load(Path(path))

@@ -1,0 +1,82 @@
+"""Greedy decoding with a static cache: one prompt in, a fixed number of tokens out, a timestamp for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import StaticCache
+
+
+@dataclass(slots=True)
+class Generation:
+    """Tokens of one prompt with the nanosecond clock of each, and the logits they were chosen from if kept."""
+
+    request_ns: int
+    tokens: list[int] = field(default_factory=list)
+    token_ns: list[int] = field(default_factory=list)
+    logits: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def ttft_seconds(self) -> float:
+        """Time to first token."""
+        return (self.token_ns[0] - self.request_ns) / 1e9
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time from the first token to the last."""
+        return (self.token_ns[-1] - self.token_ns[0]) / 1e9
+
+    @property
+    def decode_tok_s(self) -> float:
+        """Decode throughput: (tokens - 1) / (last - first); 0 for a single token."""
+        return (len(self.tokens) - 1) / self.decode_seconds if len(self.tokens) > 1 else 0.0
+
+
+class Decoder:
+    """Greedy decode loop over one model. The key-value cache is allocated once per capacity and reset between prompts."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._limit = int(model.config.max_position_embeddings)
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompt: list[int],
+        tokens: int,
+        keep_logits: bool = False,
+        on_token: Callable[[int, int], None] | None = None,
+    ) -> Generation:
+        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text does not stop it, so that systems compare.
+
+        ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
+        as far as it is quick.
+
+        Raises ``ValueError`` for an empty prompt, or one that does not fit the model's context with its output.
+        """
+        if not prompt:
+            raise ValueError("the prompt has no tokens; give at least one character")
+        if tokens < 1:
+            raise ValueError(f"tokens = {tokens}: must be at least 1")
+        if len(prompt) + tokens > self._limit:
+            raise ValueError(
+                f"{len(prompt)} prompt tokens + {tokens} new ones exceed the model's context of {self._limit}"
+            )
+        cache = StaticCache(config=self._model.config, max_cache_len=len(prompt) + tokens)
+        result = Generation(time.perf_counter_ns())
+        ids = torch.tensor([prompt])
+        for _ in range(tokens):
+            logits = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
+            token = int(logits.argmax())
+            result.token_ns.append(time.perf_counter_ns())
+            result.tokens.append(token)
+            if keep_logits:
+                result.logits.append(logits.clone())
+            if on_token is not None:
+                on_token(len(result.tokens) - 1, token)
+            ids = torch.tensor([[token]])
+        return result

@@ -1,0 +1,65 @@
+"""From a step's routing to forecasts, retention scores and prefetch tasks: steps 3 to 5 of the offloading pipeline."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmoe.core.pipeline import OffloadPipeline
+from seqmoe.core.slots import SlotTable
+from seqmoe.predictor.base import Predictor
+from seqmoe.spec.geometry import Geometry
+from seqmoe.spec.system import SystemSpec
+
+
+class ForecastDriver:
+    """Runs the predictor at its trigger layers and hands its forecast to the cache and to the prefetcher.
+
+    Two triggers per step, after the routing of the middle and of the last layer; each covers the half of the layers
+    before it, so that the forecast's overlap window is a whole step (paper, sections 5 and 6.1).
+    """
+
+    def __init__(
+        self, spec: SystemSpec, geometry: Geometry, predictor: Predictor, table: SlotTable, pipeline: OffloadPipeline
+    ) -> None:
+        if (predictor.layers, predictor.experts) != (geometry.layers, geometry.experts):
+            raise ValueError(
+                f"predictor for {predictor.layers} x {predictor.experts} experts, "
+                f"but the model has {geometry.layers} x {geometry.experts}"
+            )
+        self._spec = spec
+        self._geometry = geometry
+        self._predictor = predictor
+        self._table = table
+        self._pipeline = pipeline
+        half = max(1, geometry.layers // 2)
+        self._covers = {half - 1: (0, half), geometry.layers - 1: (half if geometry.layers > 1 else 0, geometry.layers)}
+        self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
+        weights = spec.decay ** np.arange(spec.lookahead + 1, dtype=np.float32)
+        self._row_weight = (weights / weights.sum()).reshape(-1, 1, 1)
+        self._tasks_per_layer = min(geometry.top_k + spec.extra, geometry.experts)
+        predictor.reset()
+
+    def routed(self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
+        """Note the routing of one layer ([tokens, k]; a batch of one token each), and act at a trigger layer."""
+        row = self._activation[layer]
+        row[:] = 0
+        np.add.at(row, experts.ravel(), weights.ravel() / len(experts))
+        if layer not in self._covers:
+            return
+        first, last = self._covers[layer]
+        self._predictor.observe(self._activation, first, last)
+        probability = self._predictor.forecast(first, last, self._spec.lookahead).probability
+        # The next step's row belongs into the score: an expert needed soonest must not be evicted for lack of credit.
+        self._table.score[first:last] = (probability * self._row_weight).sum(0)
+        if self._spec.prefetch != "none":
+            self._prefetch(step, first, probability[0])
+
+    def _prefetch(self, step: int, first: int, chance: NDArray[np.float32]) -> None:
+        count = self._tasks_per_layer
+        likely = np.argpartition(chance, -count, axis=1)[:, -count:]
+        layers = np.arange(first, first + len(chance))
+        keys = (layers[:, None] * self._geometry.experts + likely).astype(np.int32).ravel()
+        confidence = np.take_along_axis(chance, likely, axis=1).astype(np.float32).ravel()
+        deadline = np.repeat((step + 1) * self._geometry.layers + layers, count).astype(np.int64)
+        self._pipeline.prefetch(keys, confidence, deadline)

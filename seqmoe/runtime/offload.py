@@ -1,0 +1,173 @@
+"""The one function between routing and experts, registered with Transformers' experts interface as ``seqmoe``."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from seqmoe.core.budget import TransferBudget
+from seqmoe.core.moe import moe_swiglu, reduce_contributions
+from seqmoe.core.pipeline import OffloadPipeline
+from seqmoe.core.slots import SlotTable
+from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.forecasting import ForecastDriver
+from seqmoe.runtime.placement import ExpertPool, link_between
+from seqmoe.spec.geometry import Geometry
+from seqmoe.spec.system import SystemSpec
+
+NAME = "seqmoe"
+
+
+class Placement(Protocol):
+    """Answers, layer by layer, in which pool and at which id the needed experts are."""
+
+    pool: ExpertPool
+
+    def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+        """Split the distinct experts of an event into groups that fit the pool together."""
+        ...
+
+    def enter(self, layer: int, group: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Make the experts of a group resident; their ids in the pool, valid until the next group enters."""
+        ...
+
+    def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
+        """Note the routing of the newest token of each request, [batch, k]."""
+        ...
+
+    def leave(self, layer: int) -> None:
+        """The event's experts are about to be computed: from here on the cache may let them go."""
+        ...
+
+
+class FullLoad:
+    """Every expert is resident: ids are expert keys of the host pool itself."""
+
+    def __init__(self, host: ExpertPool, geometry: Geometry) -> None:
+        self.pool = host
+        self._experts = geometry.experts
+
+    def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+        """All at once."""
+        return [needed]
+
+    def enter(self, layer: int, group: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Expert keys."""
+        return group + np.int32(layer * self._experts)
+
+    def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
+        """Nothing depends on history."""
+
+    def leave(self, layer: int) -> None:
+        """Nothing is ever let go."""
+
+
+class Offloaded:
+    """A slot pool of ``geometry.slots(residency)`` experts, filled by misses and prefetches over a link."""
+
+    def __init__(
+        self,
+        host: ExpertPool,
+        geometry: Geometry,
+        spec: SystemSpec,
+        residency: float,
+        predictor: Predictor | None,
+        link_seconds_per_expert: float,
+        experts_per_layer: float,
+    ) -> None:
+        slots = geometry.slots(residency)
+        self.pool = ExpertPool.empty(slots, like=host)
+        self.link = link_between(host, self.pool, link_seconds_per_expert)
+        self.table = SlotTable(geometry.layers, geometry.experts, slots, fetch_limit=slots - geometry.top_k)
+        budget = TransferBudget(experts_per_layer)
+        self.pipeline = OffloadPipeline(self.table, self.link, budget, evict_after_layer=spec.retention == "none")
+        self._layers = geometry.layers
+        self._slots = slots
+        self._lru = spec.retention == "lru"
+        self._step = -1
+        self._driver = (
+            ForecastDriver(spec, geometry, predictor, self.table, self.pipeline) if predictor is not None else None
+        )
+
+    def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+        """Start the event; a prompt may need more experts of one layer than the pool has slots."""
+        if layer == 0:
+            self._step += 1
+        return [needed[start : start + self._slots] for start in range(0, len(needed), self._slots)]
+
+    def enter(self, layer: int, group: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Land finished prefetches and load misses (steps 1 and 2 of the pipeline; paper, section 7.2)."""
+        position = self._step * self._layers + layer
+        if self._lru:
+            self.table.score[layer, group] = position
+        return self.pipeline.enter(layer, position, group)
+
+    def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
+        """Feed the predictor (steps 3 to 5)."""
+        if self._driver is not None:
+            self._driver.routed(self._step, layer, experts, weights)
+
+    def leave(self, layer: int) -> None:
+        """Compute -> Used; the slots stay protected until the next event starts."""
+        self.pipeline.leave(layer)
+
+    def stop(self) -> None:
+        """End the prefetch worker."""
+        self.pipeline.stop()
+
+
+class Router:
+    """Connects the experts modules of one model to a placement, and keeps what was routed if asked to."""
+
+    def __init__(self, modules: list[torch.nn.Module], experts: int) -> None:
+        self.placement: Placement | None = None
+        self.batch = 1
+        self.recorded: list[NDArray[np.int32]] | None = None
+        self._experts = experts
+        for layer, module in enumerate(modules):
+            module.seqmoe_layer = layer
+            module.seqmoe_router = self
+
+    def compute(
+        self, layer: int, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> torch.Tensor:
+        """The MoE of one layer, [T, hidden] -> [T, hidden], through whatever slots its experts are in.
+
+        Contributions are kept per (token, k) and summed in router order, so the result does not depend on which slots
+        held the experts nor on how many groups a long prompt needed: offloading cannot change the model's answer.
+        """
+        placement = self.placement
+        if placement is None:
+            raise RuntimeError("no placement: the experts were moved to the host pool and no system was chosen")
+        index = top_k_index.to(torch.int32).numpy()
+        weights = top_k_weights.to(torch.float32).contiguous()
+        if self.recorded is not None:
+            self.recorded.append(index.copy())
+        hidden = hidden_states.to(torch.float32).contiguous()
+        contribution = torch.empty((*index.shape, hidden.shape[1]))
+        needed = index[0] if len(index) == 1 else np.unique(index)
+        groups = placement.groups(layer, needed)
+        for number, group in enumerate(groups, start=1):
+            where = np.full(self._experts, -1, dtype=np.int32)
+            where[group] = placement.enter(layer, group)
+            if number == len(groups):
+                placement.routed(layer, index[-self.batch :], weights[-self.batch :].numpy())
+            placement.leave(layer)
+            moe_swiglu(hidden, placement.pool.gate_up, placement.pool.down, where[index], weights, contribution)
+        out = torch.empty_like(hidden)
+        reduce_contributions(contribution, out)
+        return out.to(hidden_states.dtype)
+
+
+def _experts_forward(
+    module: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+) -> torch.Tensor:
+    result: torch.Tensor = module.seqmoe_router.compute(module.seqmoe_layer, hidden_states, top_k_index, top_k_weights)
+    return result
+
+
+ALL_EXPERTS_FUNCTIONS.register(NAME, _experts_forward)

@@ -1,0 +1,160 @@
+"""Our own runtime behind the worker protocol: ``python -m seqmoe.runtime.worker``, JSON lines in and out.
+
+One process serves several requests, so that a sweep loads the model once. Every request is checked against full load of
+the same prompts in the same process: the tokens must be equal, and the largest logit difference is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+import seqmoe
+from seqmoe.predictor.load import predictor_for
+from seqmoe.runtime.decode import Generation
+from seqmoe.runtime.engine import Emulation, Engine
+from seqmoe.runtime.meter import DecodeMeter, distinct_experts, placement_statistics
+from seqmoe.spec.declared import build
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.suite import Cell
+from seqmoe.spec.system import system
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What only our runtime understands: the emulated link, and where the predictor is."""
+
+    overlap_ratio: float | None = None
+    predictor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of the worker protocol, validated."""
+
+    protocol: int
+    cell: Cell
+    model_path: str
+    model_format: str
+    prompts: tuple[tuple[int, ...], ...]
+    decode_tokens: int
+    device: str
+    threads: int
+    options: Options = Options()
+    warmup: bool = True
+
+    def __post_init__(self) -> None:
+        if self.protocol != PROTOCOL:
+            raise ValueError(f"protocol = {self.protocol}: this worker speaks {PROTOCOL}")
+        if not self.prompts:
+            raise ValueError("prompts: none given")
+
+
+class Worker:
+    """Serves requests; keeps the engine of the last model, and its full-load answers, between them."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._engine: Engine | None = None
+        self._loaded = ""
+        self._answers: dict[tuple[tuple[int, ...], int], Generation] = {}
+
+    def serve(self, lines: TextIO) -> None:
+        """Answer one request per line until end of file."""
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                self.run(build(Request, json.loads(line), "request"))
+            except InputError as error:
+                self._emit(event="error", kind="unsupported", reason=str(error), hint="")
+            except ValueError as error:
+                self._emit(event="error", kind="invalid", reason=str(error), hint="")
+            except MemoryError as error:
+                self._emit(event="error", kind="oom", reason=str(error) or "host memory", hint="use a smaller model")
+        if self._engine is not None:
+            self._engine.close()
+
+    def run(self, request: Request) -> None:
+        """Load, place, warm up, and decode every prompt of one request."""
+        spec = system(request.cell.system)
+        if request.device != "cpu":
+            raise InputError(f"device = {request.device!r}: this version of the runtime drives the CPU only")
+        if request.cell.batch != 1:
+            raise InputError(f"batch = {request.cell.batch}: this version of the runtime decodes one request at a time")
+        torch.set_num_threads(request.threads)
+        engine = self._load(request.model_path)
+        answers = [self._answer(engine, prompt, request.decode_tokens) for prompt in request.prompts]
+        ratio = request.options.overlap_ratio
+        emulation = engine.emulate(ratio) if ratio is not None else None
+        engine.place(spec, request.cell.residency, predictor_for(spec, request.options.predictor), emulation)
+        self._emit(event="ready")
+        if request.warmup:
+            engine.generate(list(request.prompts[0]), request.decode_tokens)
+        self._measure(engine, request, answers, emulation)
+        self._emit(event="done")
+
+    def _load(self, model_path: str) -> Engine:
+        if self._engine is None or self._loaded != model_path:
+            if self._engine is not None:
+                self._engine.close()
+            self._engine, self._loaded = Engine.load(model_path), model_path
+            self._answers.clear()
+        return self._engine
+
+    def _answer(self, engine: Engine, prompt: tuple[int, ...], tokens: int) -> Generation:
+        """Full load's own tokens and logits for a prompt, computed once per process."""
+        key = (prompt, tokens)
+        if key not in self._answers:
+            engine.place_full()
+            self._answers[key] = engine.generate(list(prompt), tokens, keep_logits=True)
+        return self._answers[key]
+
+    def _measure(
+        self, engine: Engine, request: Request, answers: list[Generation], emulation: Emulation | None
+    ) -> None:
+        if engine.offloaded is not None:
+            engine.offloaded.pipeline.reset_statistics()
+        meter = DecodeMeter(engine)
+        difference, same = 0.0, True
+        distinct: list[float] = []
+        for index, (prompt, answer) in enumerate(zip(request.prompts, answers, strict=True)):
+            engine.router.recorded = recorded = []
+            result = engine.generate(list(prompt), request.decode_tokens, keep_logits=True, on_token=meter)
+            meter.prompt_done()
+            self._emit(event="request", prompt=index, time_ns=result.request_ns)
+            for token, time_ns in zip(result.tokens, result.token_ns, strict=True):
+                self._emit(event="token", prompt=index, token=token, time_ns=time_ns)
+            same = same and result.tokens == answer.tokens
+            pairs = zip(result.logits, answer.logits, strict=True)
+            difference = max(difference, *(float((a - b).abs().max()) for a, b in pairs))
+            distinct.append(distinct_experts(recorded, engine.geometry.layers))
+        engine.router.recorded = None
+        self._stat("same_answer", same)
+        self._stat("max_logit_difference", difference)
+        self._stat("distinct_experts_per_layer", float(np.mean(distinct)))
+        self._stat("threads", torch.get_num_threads())
+        self._stat("version", seqmoe.__version__)
+        self._stat("hit_rate", meter.hit_rate)
+        for name, value in (meter.counts | placement_statistics(engine, emulation)).items():
+            self._stat(name, value)
+
+    def _stat(self, name: str, value: Any) -> None:
+        self._emit(event="stat", name=name, value=value)
+
+    def _emit(self, **event: Any) -> None:
+        self._out.write(json.dumps(event) + "\n")
+        self._out.flush()
+
+
+if __name__ == "__main__":
+    # Libraries print to stdout now and then; the protocol owns it, so they are sent to stderr.
+    protocol_out, sys.stdout = sys.stdout, sys.stderr
+    Worker(protocol_out).serve(sys.stdin)

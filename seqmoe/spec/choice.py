@@ -1,0 +1,42 @@
+"""What a person names on the command line: a declared model, a folder or a hub id."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.model import load_model
+from seqmoe.spec.paths import Home
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_PREDICTOR = "first_order.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Where a model's checkpoint is (folder or hub id), and the predictor that lies beside it, if one does."""
+
+    location: str
+    predictor: Path | None
+
+
+def choose_model(home: Home, text: str) -> ModelChoice:
+    """Resolve a name of suites/models, a folder that holds a checkpoint, or a hub id, in this order.
+
+    Raises `InputError` for anything else, with the declared names.
+    """
+    declared = sorted(path.stem for path in (home.suites / "models").glob("*.toml"))
+    if text in declared:
+        location = load_model(home, text).location
+    elif Path(text).is_dir():
+        if not (Path(text) / "config.json").is_file():
+            raise InputError(f"--model {text}: the folder has no config.json; give a Hugging Face checkpoint folder")
+        location = text
+    elif _HUB_ID.fullmatch(text) and not Path(text).parent.is_dir():
+        location = text
+    else:
+        raise InputError(f"--model {text}: no such folder, and no model of suites/models; {nearest(text, declared)}")
+    predictor = Path(location) / _PREDICTOR
+    return ModelChoice(location, predictor if predictor.is_file() else None)

@@ -1,0 +1,1 @@
+"""Routing traces: reading what others published and what the runtime records."""

@@ -1,0 +1,28 @@
+"""Foreign trace formats, one small reader each, chosen by what a file contains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.trace import TraceSet
+from seqmoe.traces.importers import fingerprint_npz, route_trace
+
+_READERS = (route_trace, fingerprint_npz)
+
+
+def import_traces(path: Path) -> TraceSet:
+    """Read a trace file of any known format.
+
+    Raises `InputError` for a missing file, an unknown format, or contents that break a format's rules, with the line or
+    index; nothing is ever half-imported.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such trace file")
+    with path.open("rb") as stream:
+        head = stream.read(256)
+    for reader in _READERS:
+        if reader.recognises(head):
+            return reader.read(path)
+    formats = "; ".join(reader.FORMAT for reader in _READERS)
+    raise InputError(f"{path}: not a known trace format; known: {formats}")

@@ -1,0 +1,105 @@
+"""Protects the worker protocol of our own runtime: one process, several requests, plain errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from seqmoe.spec.suite import Cell
+
+CELL = Cell(
+    suite="test", panel="p", system="lru", model="tiny", lane="emulated", residency=0.45, batch=1, dataset="d",
+    prompts=2, decode_tokens=5, hardware="rtx4090",
+)  # fmt: skip
+
+
+def _request(checkpoint, **changed):
+    cell = asdict(CELL) | changed.pop("cell", {})
+    request = {
+        "protocol": 1, "cell": cell, "model_path": str(checkpoint), "model_format": "hf", "prompts": [[5, 6, 7], [8, 9]],
+        "decode_tokens": 5, "device": "cpu", "threads": 1, "options": {"overlap_ratio": 0.9},
+    }  # fmt: skip
+    return request | changed
+
+
+@pytest.fixture(scope="module")
+def answers(tiny_checkpoint, tmp_path_factory):
+    """Events of several requests through one process, split at each request's end."""
+    requests = [
+        _request(tiny_checkpoint),
+        _request(tiny_checkpoint, cell={"system": "full", "residency": 1.0}),
+        _request(tmp_path_factory.mktemp("empty") / "absent"),
+        _request(tiny_checkpoint, decode_token=3),
+        _request(tiny_checkpoint, cell={"batch": 2}),
+        _request(tiny_checkpoint, cell={"system": "seqmoe"}),
+        _request(tiny_checkpoint, prompts=[[]]),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "seqmoe.runtime.worker"],
+        input="".join(json.dumps(request) + "\n" for request in requests),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    groups: list[list[dict]] = [[]]
+    for line in run.stdout.splitlines():
+        event = json.loads(line)
+        groups[-1].append(event)
+        if event["event"] in ("done", "error"):
+            groups.append([])
+    assert groups.pop() == []
+    assert len(groups) == len(requests)
+    return groups
+
+
+def _stats(events):
+    return {event["name"]: event["value"] for event in events if event["event"] == "stat"}
+
+
+def test_one_timestamp_per_token_in_order(answers):
+    for events in answers[:2]:
+        for prompt in (0, 1):
+            tokens = [event for event in events if event["event"] == "token" and event["prompt"] == prompt]
+            times = [event["time_ns"] for event in tokens]
+            assert len(tokens) == 5
+            assert times == sorted(times)
+            (request,) = [event for event in events if event["event"] == "request" and event["prompt"] == prompt]
+            assert request["time_ns"] < times[0]
+
+
+def test_offloaded_tokens_equal_full_loads(answers):
+    tokens = [[event["token"] for event in events if event["event"] == "token"] for events in answers[:2]]
+    assert tokens[0] == tokens[1]
+    assert _stats(answers[0])["same_answer"] is True
+    assert _stats(answers[0])["max_logit_difference"] == 0
+
+
+def test_statistics_name_hits_bytes_and_the_link(answers):
+    stats = _stats(answers[0])
+    # Four decode steps after the first token, four layers, top-3, two prompts.
+    assert stats["needed"] == 4 * 4 * 3 * 2
+    assert stats["hit_rate"] == stats["hits"] / stats["needed"]
+    assert stats["bytes_on_demand"] % (3 * 32 * 32 * 4) == 0
+    assert stats["overlap_ratio"] == 0.9
+    assert _stats(answers[1])["hit_rate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "kind", "reason"),
+    [
+        (2, "unsupported", "cannot be loaded"),
+        (3, "unsupported", "unknown key 'decode_token'; did you mean 'decode_tokens'?"),
+        (4, "unsupported", "one request at a time"),
+        (5, "unsupported", "needs a predictor"),
+        (6, "invalid", "no tokens"),
+    ],
+)
+def test_errors_say_why(answers, index, kind, reason):
+    last = answers[index][-1]
+    assert (last["event"], last["kind"]) == ("error", kind)
+    assert reason in last["reason"]

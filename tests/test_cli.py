@@ -1,0 +1,90 @@
+"""Protects the command line: what it prints for people and scripts, and one plain line with exit code 2 for wrong input."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from seqmoe import cli
+
+
+@pytest.fixture
+def seqmoe(monkeypatch, capsys):
+    """Run `seqmoe ARGS` in this process; returns exit code, stdout, stderr."""
+
+    def run(*args: str):
+        monkeypatch.setattr(sys, "argv", ["seqmoe", *args])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        printed = capsys.readouterr()
+        return stopped.value.code, printed.out, printed.err
+
+    return run
+
+
+def _last_json(text: str):
+    return json.loads(text.strip().splitlines()[-1])
+
+
+def test_reference_info_prints_the_card(seqmoe):
+    code, out, _ = seqmoe("reference", "info", "--json")
+    card = _last_json(out)
+    assert code == 0
+    assert card["held_out_perplexity"]["model"] < card["held_out_perplexity"]["bigram"]
+    routing = card["routing_on_held_out_text"]
+    assert routing["entropy_min"] >= 0.85
+    assert routing["overlap"] > 1.2 * routing["overlap_shuffled"]
+    assert all(0.4 <= rate <= 0.95 for name, rate in routing["hit_rate"].items() if name.startswith("lru"))
+    assert card["bytes"] <= 20e6
+
+
+def test_generate_gives_full_loads_answer_through_an_emulated_link(seqmoe):
+    prompt = ("--model", "reference", "--prompt", "def fibonacci(n):", "--tokens", "24", "--json")
+    code, out, _ = seqmoe("generate", *prompt, "--system", "full")
+    full = _last_json(out)
+    assert (code, full["lane"], full["hit_rate"]) == (0, "measured", 1)
+    code, out, _ = seqmoe("generate", *prompt, "--system", "seqmoe", "--residency", "0.45", "--emulate", "rtx4090")
+    ours = _last_json(out)
+    assert (code, ours["lane"]) == (0, "emulated")
+    assert ours["sha256"] == full["sha256"]
+    assert len(ours["tokens"]) == 24
+    assert 0 < ours["hit_rate"] < 1
+    assert ours["bytes"]["on_demand"] > 0
+    assert ours["breakdown"]["overlap_ratio"] == pytest.approx(0.9, abs=0.01)
+
+
+def test_replay_prints_rows(seqmoe, real_data):
+    trace = str(real_data / "traces" / "qwen3-30b-a3b.route.csv")
+    code, out, _ = seqmoe("replay", "--traces", trace, "--policies", "lru", "--residency", "0.15", "--json")
+    (row,) = _last_json(out)["rows"]
+    assert (code, row["policy"], row["contract"], row["slots"]) == (0, "lru", "event", 922)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["generate", "--prompt", "x", "--residency", "1.5"], "residency = 1.5: must lie in (0, 1]"),
+        (["generate", "--prompt", "x", "--residency", "0.001"], "smallest legal residency"),
+        (["generate", "--prompt", ""], "the prompt has no tokens"),
+        (["generate", "--prompt", "x", "--tokens", "5000"], "exceed the model's context"),
+        (["generate", "--prompt", "x", "--model", "no/such/folder"], "--model no/such/folder: no such folder"),
+        (["generate", "--prompt", "x", "--model", "referense"], "did you mean 'reference'?"),
+        (["generate", "--prompt", "x", "--system", "seqmo"], "did you mean 'seqmoe'?"),
+        (["generate", "--prompt", "x", "--emulate", "rtx4080"], "did you mean 'rtx4090'?"),
+        (["replay", "--traces", "absent.csv"], "absent.csv: no such trace file"),
+        (["bench", "fig66"], "fig66"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(seqmoe, args, message):
+    code, out, err = seqmoe(*args)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
+
+
+def test_unknown_options_and_commands_exit_2(seqmoe):
+    assert seqmoe("replay", "--trace", "x")[0] == 2
+    assert seqmoe("repley")[0] == 2
