@@ -28,7 +28,9 @@ def _numbers(text: str, option: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"{option}: {text!r} is not a comma-separated list of numbers, for example 0.15,0.45") from None
+        raise InputError(
+            f"{option}: {text!r} is not a comma-separated list of numbers, for example 0.15,0.45"
+        ) from None
 
 
 def _print_json(value: Any) -> None:
@@ -50,7 +52,9 @@ def reference_info(as_json: JsonFlag = False) -> None:
 @reference_app.command("train")
 def reference_train(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the finished model.")],
-    work: Annotated[Path, typer.Option(help="Folder for progress; a second call continues from it.")] = Path("reference-training"),
+    work: Annotated[Path, typer.Option(help="Folder for progress; a second call continues from it.")] = Path(
+        "reference-training"
+    ),
     tokens: Annotated[int | None, typer.Option(help="Training budget in tokens; default: the recipe's.")] = None,
     seed: int = 0,
     as_json: JsonFlag = False,
@@ -117,7 +121,9 @@ def replay(
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
-    model: Annotated[str, typer.Option(help="reference, a name of suites/models, a folder, or a hub id.")] = "reference",
+    model: Annotated[
+        str, typer.Option(help="reference, a name of suites/models, a folder, or a hub id.")
+    ] = "reference",
     residency: Annotated[float, typer.Option(help="Share of all experts that the device holds.")] = 0.45,
     system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
     emulate: Annotated[str | None, typer.Option(help="Throttle the link as on this GPU, for example rtx4090.")] = None,

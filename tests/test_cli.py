@@ -1,4 +1,4 @@
-"""Protects the command line: what it prints for people and scripts, and one plain line with exit code 2 for wrong input."""
+"""Protects the command line: what it prints, and one plain line with exit code 2 for wrong input."""
 
 from __future__ import annotations
 

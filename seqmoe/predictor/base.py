@@ -13,8 +13,8 @@ from seqmoe.spec.forecast import Forecast
 class Predictor(Protocol):
     """A forecaster of expert activations for one running batch.
 
-    ``activation`` is float32 [layers, experts]: each expert's share of the routing weight in a step (paper, section 5.2,
-    ``Psi`` of a softmax router with renormalised top-k), mean over the batch.
+    ``activation`` is float32 [layers, experts]: each expert's share of the routing weight in a step (``Psi`` of the
+    paper for a softmax router with renormalised top-k), mean over the batch.
     """
 
     layers: int

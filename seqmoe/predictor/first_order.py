@@ -1,7 +1,7 @@
 """First-order conditional statistics: which experts follow which, layer by layer, from one token to the next.
 
-The forecast of Patterns-MoE (paper, section 2.2), written as a Markov chain so that it can be rolled out, with a running
-average of the request's own activations beside it.
+The forecast of Patterns-MoE (paper, section 2.2), written as a Markov chain so that it can be rolled out, with a
+running average of the request's own activations beside it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _SMOOTHING = 0.5
 class FirstOrder:
     """``transition`` float32 [layers, experts, experts]: P(expert j active next | expert i active now).
 
-    ``momentum`` is the weight of the past in the running average of the request's activations, ``recent`` that average's
-    share in every forecast; 0 gives the plain conditional statistics.
+    ``momentum`` is the weight of the past in the running average of the request's activations, ``recent`` that
+    average's share in every forecast; 0 gives the plain conditional statistics.
     """
 
-    def __init__(self, transition: NDArray[np.float32], top_k: int, recent: float = 0.0, momentum: float = 0.95) -> None:
+    def __init__(
+        self, transition: NDArray[np.float32], top_k: int, recent: float = 0.0, momentum: float = 0.95
+    ) -> None:
         if transition.ndim != 3 or transition.shape[1] != transition.shape[2]:
             raise ValueError(f"transition: expected [layers, experts, experts], got {transition.shape}")
         self.layers, self.experts = transition.shape[:2]

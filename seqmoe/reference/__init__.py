@@ -1,0 +1,1 @@
+"""The small MoE language model that every machine can run: its recipe, its text, its measured card."""

@@ -33,7 +33,9 @@ def collect_routing(engine: Engine, tokens: NDArray[np.int64], windows: int) -> 
         experts = np.stack(recorded[: geometry.layers], axis=1).astype(np.int16)
         requests.append(RequestTrace(experts, np.full(len(experts), DECODE, dtype=np.uint8)))
     engine.router.recorded = None
-    return TraceSet("reference", geometry.layers, geometry.experts, geometry.top_k, tuple(requests), source="held-out text")
+    return TraceSet(
+        "reference", geometry.layers, geometry.experts, geometry.top_k, tuple(requests), source="held-out text"
+    )
 
 
 def fit_predictor(engine: Engine, tokens: NDArray[np.int64], windows: int = 400) -> FirstOrder:

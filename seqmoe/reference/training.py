@@ -68,7 +68,9 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[PreTrainedTokenizerFast, Data
     for missing in (s for s in found if not s.documents):
         log.warning("text source %s is absent; the package %s brings it", missing.name, missing.package)
     documents = [text for source in found for text in source.documents]
-    learned = tokenizer.train((d for d in documents if not corpus.is_held_out(d, recipe.held_out_share)), recipe.vocabulary)
+    learned = tokenizer.train(
+        (d for d in documents if not corpus.is_held_out(d, recipe.held_out_share)), recipe.vocabulary
+    )
     learned.save_pretrained(folder / "tokenizer")
     order = np.random.default_rng(recipe.seed).permutation(len(documents))
     parts: dict[bool, list[np.ndarray]] = {False: [], True: []}
@@ -162,7 +164,9 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         now = time.monotonic()
         if step % 20 == 0:
             rate = (step + 1 - first) * recipe.tokens_per_step / (now - started)
-            log.info("step %d/%d loss %.3f balance %.3f %.0f tok/s", step, recipe.steps, loss.item(), balance.item(), rate)
+            log.info(
+                "step %d/%d loss %.3f balance %.3f %.0f tok/s", step, recipe.steps, loss.item(), balance.item(), rate
+            )
         if now - saved > checkpoint_minutes * 60 or step + 1 == recipe.steps:
             saved = now
             _save(state_file, model, optimizer, step + 1)

@@ -1,1 +1,1 @@
-"""The real thing: experts in a host pool, a slot pool beside the model, and the one function between routing and experts."""
+"""The real thing: a host pool, a slot pool, and the one function between routing and experts."""

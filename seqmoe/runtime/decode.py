@@ -37,7 +37,7 @@ class Generation:
 
 
 class Decoder:
-    """Greedy decode loop over one model. The key-value cache is allocated once per capacity and reset between prompts."""
+    """Greedy decode loop over one model. Every prompt gets a static key-value cache of its size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -57,7 +57,7 @@ def generate(
 ) -> GenerateResult:
     """Load a model, place it, and decode greedily; ``on_text`` receives the text as it grows.
 
-    With ``overlap_ratio`` the link is throttled so that it moves that many experts per full-load layer time of this host.
+    With ``overlap_ratio`` the link is throttled to move that many experts per full-load layer time of this host.
     Raises `InputError` for a prompt, residency or length that the model cannot take.
     """
     torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ from seqmoe.core.link import Link
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertPool:
-    """Expert weights as ordinary tensors at fixed addresses: ``gate_up`` [n, 2 * width, hidden], ``down`` [n, hidden, width].
+    """Expert weights at fixed addresses: ``gate_up`` [n, 2 * width, hidden], ``down`` [n, hidden, width].
 
     In the host pool n is layers * experts, indexed by expert key; in a slot pool it is the number of slots. A fused MoE
     kernel reads either through the same ids (paper, section 8.1: compute-transparent placement).

@@ -71,6 +71,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise InputError(f"{where} = {value!r}: expected a list")
         inner = typing.get_args(hint)[0]
+        if set(map(type, value)) <= _plain_types(inner):  # records hold thousands of time stamps
+            return tuple(value)
         return tuple(_convert(inner, item, f"{where}[{index}]") for index, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
@@ -84,3 +86,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
         return value
     raise InputError(f"{where} = {value!r}: expected {getattr(hint, '__name__', hint)}")
+
+
+def _plain_types(hint: Any) -> set[type]:
+    union = typing.get_origin(hint) in (Union, types.UnionType)
+    return {option for option in (typing.get_args(hint) if union else (hint,)) if isinstance(option, type)}

@@ -14,9 +14,9 @@ from seqmoe.spec.trace import DECODE, MISSING, TraceSet
 class RoutingStatistics:
     """Means over layers, of decode tokens.
 
-    ``entropy`` is the load entropy over log(experts), lowest layer in ``entropy_min``; ``overlap`` the share of a token's
-    experts that the previous token used too, ``overlap_shuffled`` the same with the tokens of each request in random
-    order; ``distinct`` the distinct experts per layer and request.
+    ``entropy`` is the load entropy over log(experts), lowest layer in ``entropy_min``; ``overlap`` the share of a
+    token's experts that the previous token used too, ``overlap_shuffled`` the same with the tokens of each request in
+    random order; ``distinct`` the distinct experts per layer and request.
     """
 
     requests: int

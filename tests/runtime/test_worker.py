@@ -20,7 +20,8 @@ CELL = Cell(
 def _request(checkpoint, **changed):
     cell = asdict(CELL) | changed.pop("cell", {})
     request = {
-        "protocol": 1, "cell": cell, "model_path": str(checkpoint), "model_format": "hf", "prompts": [[5, 6, 7], [8, 9]],
+        "protocol": 1, "cell": cell, "model_path": str(checkpoint), "model_format": "hf",
+        "prompts": [[5, 6, 7], [8, 9]],
         "decode_tokens": 5, "device": "cpu", "threads": 1, "options": {"overlap_ratio": 0.9},
     }  # fmt: skip
     return request | changed

@@ -1,4 +1,4 @@
-"""Decode-time routing as numpy arrays: ``experts`` [tokens, layers, k], ``weights_u8``, ``lengths`` and JSON ``meta``."""
+"""Decode-time routing in numpy arrays: ``experts`` [tokens, layers, k], ``weights_u8``, ``lengths``, JSON ``meta``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def read(path: Path) -> TraceSet:
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not a complete trace archive ({FORMAT}): {error}") from None
     if experts.ndim != 3 or weights.shape != experts.shape:
-        raise InputError(f"{path}: experts {experts.shape} and weights_u8 {weights.shape} must both be [tokens, layers, k]")
+        raise InputError(
+            f"{path}: experts {experts.shape} and weights_u8 {weights.shape} must both be [tokens, layers, k]"
+        )
     if int(lengths.sum()) != len(experts) or len(described) != len(lengths):
         raise InputError(f"{path}: lengths add up to {int(lengths.sum())}, but there are {len(experts)} tokens")
     ordered = np.sort(experts, axis=-1)

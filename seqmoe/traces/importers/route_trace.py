@@ -45,9 +45,13 @@ def read(path: Path) -> TraceSet:
             turn, phase, step, layer, rank, expert = (int(value) for value in row[:6])
             weight = float(row[6])
         except (ValueError, IndexError):
-            raise InputError(f"{where}: expected {len(_COLUMNS)} numbers, got {','.join(row)!r}; is it truncated?") from None
+            raise InputError(
+                f"{where}: expected {len(_COLUMNS)} numbers, got {','.join(row)!r}; is it truncated?"
+            ) from None
         if not (len(row) == len(_COLUMNS) and 0 <= layer < layers and 0 <= expert < experts and 0 <= rank < top_k):
-            raise InputError(f"{where}: layer {layer}, rank {rank}, expert {expert} exceed {layers}, {top_k}, {experts}")
+            raise InputError(
+                f"{where}: layer {layer}, rank {rank}, expert {expert} exceed {layers}, {top_k}, {experts}"
+            )
         if phase not in (PREFILL, DECODE):
             raise InputError(f"{where}: phase = {phase}: expected 0 (prefill) or 1 (decode)")
         token = turns.setdefault(turn, {}).get(step)
@@ -70,6 +74,8 @@ def _request(path: Path, turn: int, steps: dict[int, tuple[int, np.ndarray, np.n
     partial = (experts == MISSING).any(-1) & ~(experts == MISSING).all(-1)
     if partial.any():
         step, layer = np.argwhere(partial)[0]
-        raise InputError(f"{path}: turn {turn}, step {sorted(steps)[step]}, layer {layer}: fewer experts than elsewhere")
+        raise InputError(
+            f"{path}: turn {turn}, step {sorted(steps)[step]}, layer {layer}: fewer experts than elsewhere"
+        )
     phase = np.array([token[0] for token in ordered], dtype=np.uint8)
     return RequestTrace(experts, phase, np.stack([token[2] for token in ordered]))
