@@ -1,0 +1,1 @@
+"""Where runs are carried out; each executor takes ordered runs and gives back what was observed."""

@@ -1,0 +1,123 @@
+"""Records: what was observed of one cell in one repeat, one JSON line each. Metrics are computed from them later."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqmoe.spec.declared import build
+from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.suite import Cell
+
+SCHEMA = 1
+OK = "ok"
+KINDS = (OK, "unsupported", "not_installed", "oom", "crash", "hang", "invalid")
+# Lanes whose records hold one time stamp per emitted token.
+_TIMED_LANES = ("measured", "emulated")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a run ended. ``reason`` says why it failed, ``hint`` what to do about it."""
+
+    kind: str
+    reason: str = ""
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind = {self.kind!r}; {nearest(self.kind, KINDS)}")
+        if self.kind != OK and not self.reason:
+            raise ValueError(f"kind = {self.kind!r}: a failure needs a reason")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run gave a result."""
+        return self.kind == OK
+
+    def __str__(self) -> str:
+        return self.kind if self.ok else f"{self.kind}({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptObservation:
+    """One prompt: when it was submitted, when each token was emitted, and which (None where the system hides it).
+
+    Times are the worker's ``perf_counter_ns``: only their differences mean anything.
+    """
+
+    request_ns: int
+    token_ns: tuple[int, ...]
+    tokens: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.token_ns):
+            raise ValueError(f"{len(self.tokens)} tokens with {len(self.token_ns)} time stamps")
+        times = (self.request_ns, *self.token_ns)
+        if any(later < earlier for earlier, later in itertools.pairwise(times)):
+            raise ValueError("time stamps run backwards")
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """Raw time stamps and tokens, and what the system says of itself: a value, or ``{"missing": reason}``."""
+
+    prompts: tuple[PromptObservation, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One cell in one repeat; ``environment`` is its fingerprint, ``started`` UTC in ISO 8601, ``seconds`` wall time."""
+
+    schema: int
+    cell: Cell
+    cell_key: str
+    repeat: int
+    status: Status
+    observations: Observations
+    environment: dict[str, Any]
+    started: str
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.repeat < 0:
+            raise ValueError(f"repeat = {self.repeat}: counted from 0")
+        if self.status.ok and self.cell.lane in _TIMED_LANES:
+            fault = incomplete(self.cell, self.observations)
+            if fault:
+                raise ValueError(f"status is ok, but {fault}")
+
+
+def incomplete(cell: Cell, observations: Observations) -> str:
+    """What is missing for a result: every prompt, each with exactly ``decode_tokens`` tokens; empty if nothing is."""
+    if len(observations.prompts) != cell.prompts:
+        return f"{len(observations.prompts)} of {cell.prompts} prompts were answered"
+    for index, prompt in enumerate(observations.prompts):
+        if len(prompt.tokens) != cell.decode_tokens:
+            return f"prompt {index} emitted {len(prompt.tokens)} tokens where {cell.decode_tokens} were asked for"
+    return ""
+
+
+def to_json(record: Record) -> str:
+    """The record as one line without its newline; raises ``ValueError`` for a NaN or an infinity in it."""
+    return json.dumps(dataclasses.asdict(record), allow_nan=False, separators=(",", ":"))
+
+
+def from_json(line: str, where: str) -> Record:
+    """Read one line; ``where`` (file and line number) prefixes the `InputError` of anything that is not a record."""
+    try:
+        table = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not a JSON line ({error}); repair or remove it") from None
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: expected a JSON object, got {line[:40]!r}")
+    schema = table.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise InputError(f"{where}: schema = {schema}: this version reads up to {SCHEMA}; upgrade seqmoe to read it")
+    if schema != SCHEMA:
+        raise InputError(f"{where}: schema = {schema!r}: expected {SCHEMA}")
+    return build(Record, table, where)

@@ -1,0 +1,155 @@
+"""The store of records: one append-only file of JSON lines per host and suite, kept whole through crashes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from seqmoe.harness.record import Record, from_json, to_json
+from seqmoe.spec.errors import InputError
+
+_log = logging.getLogger(__name__)
+_TORN = ".torn-"
+# A reader holds the lock only while it looks at the last line; a writer waits this long for it.
+_READERS_SECONDS = 1.0
+
+
+def store_path(results: Path, host: str, suite: str) -> Path:
+    """Where the records of one suite on one host are: ``results/<host>/<suite>.jsonl``."""
+    return results / host / f"{suite}.jsonl"
+
+
+def store_files(results: Path) -> list[Path]:
+    """Every store below ``results``, without what was set aside and without the paper's tables."""
+    return sorted(path for path in results.glob("*/*.jsonl") if _TORN not in path.name)
+
+
+def read_records(path: Path) -> list[Record]:
+    """All records of a store in the order of writing; a file that does not exist holds none.
+
+    A torn last line is set aside with a warning unless a sweep is writing to the file at this moment. Any other line
+    that is not a record is an `InputError` with file and line number.
+    """
+    try:
+        with path.open("rb+") as stream:
+            if _lock(stream.fileno()):
+                _set_torn_line_aside(path, stream.fileno())
+                fcntl.flock(stream.fileno(), fcntl.LOCK_UN)
+            return _parse(path, stream.read())
+    except FileNotFoundError:
+        return []
+    except PermissionError:
+        return _parse(path, path.read_bytes())
+
+
+class Store:
+    """One store open for writing. A context manager; a second writer of the same file is an `InputError`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if not _lock(self._file, patience=_READERS_SECONDS):
+                raise InputError(f"{path}: another sweep is writing to this file; wait until it ends, or stop it")
+            _set_torn_line_aside(path, self._file)
+            self._records = _parse(path, path.read_bytes())
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records in the order of writing."""
+        return tuple(self._records)
+
+    def append(self, record: Record) -> None:
+        """Write one record; it is on the disk when this returns."""
+        line = (to_json(record) + "\n").encode()
+        while line:
+            line = line[os.write(self._file, line) :]
+        os.fsync(self._file)
+        self._records.append(record)
+
+    def finished(self, cell_key: str) -> set[int]:
+        """Repeats of a cell that gave a result."""
+        return {r.repeat for r in self._records if r.cell_key == cell_key and r.status.ok}
+
+    def last(self, cell_key: str) -> Record | None:
+        """What was written last of a cell."""
+        return next((r for r in reversed(self._records) if r.cell_key == cell_key), None)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """One record for every cell and repeat, the one written last, in the order of their first writing."""
+    found: dict[tuple[str, int], Record] = {}
+    for record in records:
+        found[record.cell_key, record.repeat] = record
+    return list(found.values())
+
+
+def _lock(file: int, patience: float = 0.0) -> bool:
+    """Take the file for this process until it is closed; false if another one has it. The kernel frees it on death."""
+    limit = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _set_torn_line_aside(path: Path, file: int) -> None:
+    """Move a last line that a crash cut short to a file of its own; end a whole one that lacks only its newline."""
+    data = path.read_bytes()
+    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    line = data[start:]
+    if not line.strip():
+        return
+    if _is_json(line):
+        if not line.endswith(b"\n"):
+            os.lseek(file, 0, os.SEEK_END)
+            os.write(file, b"\n")
+            os.lseek(file, 0, os.SEEK_SET)
+        return
+    number = next(n for n in range(1, 1_000_000) if not _aside(path, n).exists())
+    _aside(path, number).write_bytes(line)
+    os.ftruncate(file, start)
+    os.fsync(file)
+    _log.warning("%s: the last line was cut off; it was moved to %s", path, _aside(path, number))
+
+
+def _aside(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}{_TORN}{number}.jsonl")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse(path: Path, data: bytes) -> list[Record]:
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    if lines and not data.endswith(b"\n") and not _is_json(lines[-1][1]):
+        _log.warning("%s:%d: the last line is not complete and was left out", path, lines.pop()[0])
+    return [from_json(line.decode("utf-8", "replace"), f"{path}:{number}") for number, line in lines]

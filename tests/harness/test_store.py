@@ -1,0 +1,138 @@
+"""No record is lost, none is written twice at a time, and a damaged file says where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+from harness_samples import record
+
+from seqmoe.harness.record import Status, to_json
+from seqmoe.harness.store import Store, latest, read_records, store_files, store_path
+from seqmoe.spec.errors import InputError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return store_path(tmp_path / "results", "cpu-x-2c", "demo")
+
+
+def written(path, *records):
+    with Store(path) as store:
+        for item in records:
+            store.append(item)
+    return list(records)
+
+
+def test_records_come_back_in_the_order_of_writing_over_several_sessions(path) -> None:
+    first = written(path, record(repeat=0), record(repeat=1))
+    second = written(path, record(repeat=0, residency=0.5))
+    assert read_records(path) == first + second
+    with Store(path) as store:
+        assert list(store.records) == first + second
+
+
+def test_a_store_that_does_not_exist_is_empty(path) -> None:
+    assert read_records(path) == []
+    assert not path.exists()
+
+
+def test_finished_counts_results_only(path) -> None:
+    key = record().cell_key
+    written(path, record(repeat=0), record(repeat=2), record(repeat=1, residency=0.5))
+    with Store(path) as store:
+        store.append(record(repeat=3, status=Status("crash", "tail")))
+        assert store.finished(key) == {0, 2}
+        assert store.finished("unknown") == set()
+        assert store.last(key).repeat == 3 and store.last("unknown") is None
+
+
+@pytest.mark.parametrize("cut", [1, 40, -2])
+@pytest.mark.parametrize("reader", ["read", "write"])
+def test_a_torn_last_line_is_set_aside_with_a_warning_that_names_both_files(path, caplog, cut, reader) -> None:
+    kept = written(path, record(repeat=0), record(repeat=1))
+    whole = path.read_bytes()
+    torn = to_json(record(repeat=2)).encode()[:cut]
+    path.write_bytes(whole + torn)
+    with caplog.at_level(logging.WARNING):
+        if reader == "read":
+            assert read_records(path) == kept
+        else:
+            written(path)
+    aside = path.with_name("demo.torn-1.jsonl")
+    assert aside.read_bytes() == torn and path.read_bytes() == whole
+    assert str(path) in caplog.text and str(aside) in caplog.text
+    assert store_files(path.parent.parent) == [path]
+    caplog.clear()
+    assert read_records(path) == kept and not caplog.records
+
+
+def test_garbage_with_a_newline_at_the_end_is_a_torn_line_too_and_numbers_go_on(path, caplog) -> None:
+    kept = written(path, record())
+    for number in (1, 2):
+        with path.open("ab") as stream:
+            stream.write(b"\0\0\0\0\n")
+        assert read_records(path) == kept
+        assert path.with_name(f"demo.torn-{number}.jsonl").exists()
+
+
+def test_a_last_line_that_lacks_only_its_newline_is_kept_and_ended(path, caplog) -> None:
+    kept = written(path, record(repeat=0), record(repeat=1))
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    more = written(path, record(repeat=2))
+    assert read_records(path) == kept + more and not caplog.records
+
+
+def test_a_corrupt_line_in_the_middle_is_an_error_with_file_and_line(path) -> None:
+    written(path, *(record(repeat=n) for n in range(3)))
+    lines = path.read_text().splitlines()
+    lines[1] = lines[1][:30]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=rf"{path.name}:2: not a JSON line"):
+        read_records(path)
+    with pytest.raises(InputError, match=":2:"), Store(path):
+        pass
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_a_line_of_a_newer_version_is_refused_and_left_where_it_is(path) -> None:
+    written(path, record())
+    newer = json.dumps(json.loads(to_json(record())) | {"schema": 99})
+    path.write_text(newer + "\n")
+    with pytest.raises(InputError, match=r":1: schema = 99.*upgrade"):
+        read_records(path)
+    assert path.read_text() == newer + "\n"
+
+
+def test_two_writers_are_kept_apart_and_the_lock_goes_with_its_holder(path) -> None:
+    with Store(path), pytest.raises(InputError, match="another sweep"), Store(path):
+        pass
+    holder = (
+        "import sys, pathlib; from seqmoe.harness.store import Store\n"
+        "store = Store(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", holder, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    with pytest.raises(InputError, match="another sweep"):
+        Store(path)
+    process.kill()
+    process.communicate()
+    assert written(path, record()) == read_records(path)
+
+
+def test_a_reader_beside_a_writer_leaves_the_unfinished_line_alone(path, caplog) -> None:
+    with Store(path) as store:
+        store.append(record())
+        with path.open("ab") as stream:
+            stream.write(b'{"schema":1,')
+        assert read_records(path) == [record()]
+        assert "not complete" in caplog.text
+    assert path.read_bytes().endswith(b'{"schema":1,')
+
+
+def test_latest_lets_a_repeated_run_replace_the_earlier_one() -> None:
+    old, new = record(repeat=0, stats={"a": 1}), record(repeat=0, stats={"a": 2})
+    assert latest([old, record(repeat=1), new]) == [new, record(repeat=1)]
