@@ -1,0 +1,69 @@
+"""Reading of a safetensors checkpoint, one file or sharded, tensor by tensor as float32."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from seqmoe.spec.errors import InputError
+
+
+def weight_files(checkpoint: Path) -> list[Path]:
+    """The checkpoint's safetensors files, at least one, in order of their names."""
+    paths = sorted(checkpoint.glob("model*.safetensors"))
+    if not paths:
+        raise InputError(f"{checkpoint}: no model*.safetensors there; give a Hugging Face checkpoint folder")
+    return paths
+
+
+class Weights:
+    """The tensors of a checkpoint folder by name; a context manager that holds its memory-mapped files open."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
+        self._stack = ExitStack()
+        self._file_of: dict[str, Any] = {}
+
+    def __enter__(self) -> Weights:
+        for path in weight_files(self._checkpoint):
+            stream = self._stack.enter_context(safe_open(path, framework="pt"))
+            self._file_of.update(dict.fromkeys(stream.keys(), stream))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32; `InputError` if the checkpoint has none of that name, or it is quantised."""
+        return self._tensor(name).float().numpy()
+
+    def experts(self, layer: int, part: str, experts: int) -> NDArray[np.float32]:
+        """``part`` (gate, up or down) of every expert of a layer, float32 [experts, out, in].
+
+        Transformers stores experts one by one, and as two fused tensors where a checkpoint was saved unconverted
+        (``gate_up_proj`` [experts, 2 width, hidden], gate first); both are read.
+        """
+        prefix = f"model.layers.{layer}.mlp.experts"
+        if f"{prefix}.down_proj" in self._file_of:
+            if part == "down":
+                return self.read(f"{prefix}.down_proj")
+            fused = self._tensor(f"{prefix}.gate_up_proj")
+            return fused.chunk(2, dim=1)[0 if part == "gate" else 1].float().numpy()
+        return np.stack([self.read(f"{prefix}.{expert}.{part}_proj.weight") for expert in range(experts)])
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        if name not in self._file_of:
+            raise InputError(f"{self._checkpoint}: tensor {name!r} is missing; is the checkpoint complete?")
+        tensor: torch.Tensor = self._file_of[name].get_tensor(name)
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise InputError(f"{self._checkpoint}: {name!r} is {tensor.dtype}; export a float32 or bfloat16 checkpoint")
+        return tensor
