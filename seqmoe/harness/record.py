@@ -71,7 +71,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One cell in one repeat; ``environment`` is its fingerprint, ``started`` UTC in ISO 8601, ``seconds`` wall time."""
+    """One cell in one repeat; ``environment`` is its fingerprint, ``started`` UTC (ISO 8601), ``seconds`` wall time."""
 
     schema: int
     cell: Cell

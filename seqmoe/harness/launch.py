@@ -1,0 +1,84 @@
+"""Which worker serves a cell, how it is started, and what stands in the way, found out without starting anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from seqmoe.harness.environments import environment_python, is_installed
+from seqmoe.harness.models import checkpoint_folder
+from seqmoe.harness.prompts import Unavailable
+from seqmoe.harness.record import Status
+from seqmoe.spec.baseline import Baseline, find_baseline, load_baselines
+from seqmoe.spec.model import load_model
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell
+from seqmoe.spec.system import SYSTEMS
+
+
+class Launcher(Protocol):
+    """What an executor asks about cells."""
+
+    def group(self, cell: Cell) -> str:
+        """Name of the worker process that can serve this cell, the same for cells that can share one."""
+
+    def obstacle(self, cell: Cell) -> Status | None:
+        """Why the cell cannot be started here (``unsupported``, ``not_installed``), or None."""
+
+    def command(self, cell: Cell) -> Sequence[str]:
+        """The command line of the cell's worker."""
+
+
+class HomeLauncher:
+    """Our own runtime with this interpreter, baselines with the interpreter of their own environment."""
+
+    def __init__(self, home: Home, environment: Mapping[str, Any]) -> None:
+        self._home = home
+        self._environment = environment
+        self._baselines = load_baselines(home.baselines)
+
+    def group(self, cell: Cell) -> str:
+        """Our systems share one worker per model; so do the cells of each baseline."""
+        worker = "seqmoe" if cell.system in SYSTEMS else self._baseline(cell).key
+        return f"{worker} {cell.model}"
+
+    def obstacle(self, cell: Cell) -> Status | None:
+        """Lane, capability matrix, environment, weights: in this order, the cheapest first."""
+        if cell.lane == "simulated":
+            return Status("unsupported", "the simulated lane has no worker", "run the lanes measured and emulated")
+        found = None if cell.system in SYSTEMS else self._baseline_obstacle(cell, self._baseline(cell))
+        if found is not None:
+            return found
+        try:
+            checkpoint_folder(load_model(self._home, cell.model))
+        except Unavailable as error:
+            return Status("not_installed", error.reason, error.hint)
+        return None
+
+    def command(self, cell: Cell) -> Sequence[str]:
+        """The worker's command line."""
+        if cell.system in SYSTEMS:
+            return [sys.executable, "-m", "seqmoe.runtime.worker"]
+        baseline = self._baseline(cell)
+        return [str(environment_python(baseline, self._home)), str(baseline.worker)]
+
+    def _baseline(self, cell: Cell) -> Baseline:
+        return find_baseline(self._baselines, cell.system)
+
+    def _baseline_obstacle(self, cell: Cell, baseline: Baseline) -> Status | None:
+        if cell.lane != "measured":
+            reason = "only our own runtime is emulated; a wrapped system runs as it is"
+            return Status("unsupported", reason, "put it into a block of lane 'measured'")
+        model = load_model(self._home, cell.model)
+        reason = baseline.supports(model.family, model.format, device_of(cell, self._environment), cell.residency)
+        if reason is not None:
+            return Status("unsupported", reason)
+        if not is_installed(baseline, self._home):
+            return Status("not_installed", f"{baseline.name} has no environment here", baseline.install)
+        return None
+
+
+def device_of(cell: Cell, environment: Mapping[str, Any]) -> str:
+    """Where a cell runs: an emulated one on the CPU, a measured one on the GPU if the host has one."""
+    return "cuda" if cell.lane == "measured" and environment["gpus"] else "cpu"

@@ -1,0 +1,69 @@
+"""From a cell to the request that its worker is given: model, prompts as token ids, device, options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from seqmoe.harness.launch import device_of
+from seqmoe.harness.models import checkpoint_folder, load_tokenizer, model_file
+from seqmoe.harness.prompts import load_prompts
+from seqmoe.spec.baseline import find_baseline, load_baselines
+from seqmoe.spec.choice import choose_model
+from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.model import load_model
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell
+from seqmoe.spec.system import SYSTEMS
+
+PROTOCOL = 1
+
+
+class Requests:
+    """Builds requests; prompts are tokenized once per workload. Every system gets the same ids."""
+
+    def __init__(self, home: Home, environment: Mapping[str, Any], threads: int) -> None:
+        self._home = home
+        self._environment = environment
+        self._threads = threads
+        self._baselines = load_baselines(home.baselines)
+        self._tokenized: dict[tuple[Path, str, int, int], list[list[int]]] = {}
+
+    def build(self, cell: Cell) -> dict[str, Any]:
+        """The request of one cell.
+
+        Raises `InputError` for a model or data set that is declared wrongly, `Unavailable` for one that is not here.
+        """
+        folder = checkpoint_folder(load_model(self._home, cell.model))
+        own = cell.system in SYSTEMS
+        model_format = "hf" if own else find_baseline(self._baselines, cell.system).model_format
+        return {
+            "protocol": PROTOCOL,
+            "cell": asdict(cell),
+            "model_path": str(model_file(self._home, folder, model_format)),
+            "model_format": model_format,
+            "prompts": self._prompts(folder, cell),
+            "decode_tokens": cell.decode_tokens,
+            "device": device_of(cell, self._environment),
+            "threads": self._threads,
+            "options": self._options(cell) if own else {},
+        }
+
+    def _options(self, cell: Cell) -> dict[str, Any]:
+        """What only our runtime takes: the imitated overlap ratio, and the predictor that lies with the model."""
+        emulated = cell.lane == "emulated"
+        predictor = choose_model(self._home, cell.model).predictor
+        return {
+            "overlap_ratio": load_hardware(self._home, cell.hardware).emulated_overlap_ratio if emulated else None,
+            "predictor": None if predictor is None else str(predictor),
+        }
+
+    def _prompts(self, folder: Path, cell: Cell) -> list[list[int]]:
+        key = (folder, cell.dataset, cell.prompts, cell.seed)
+        if key not in self._tokenized:
+            tokenizer = load_tokenizer(folder)
+            texts = load_prompts(self._home, cell.dataset, cell.prompts, cell.seed)
+            self._tokenized[key] = [tokenizer.encode(text).ids for text in texts]
+        return self._tokenized[key]

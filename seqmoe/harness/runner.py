@@ -1,0 +1,153 @@
+"""A sweep: a suite's cells become records, one after another, each on the disk before the next begins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from seqmoe.harness import same_answer
+from seqmoe.harness.executors.base import Executor, Outcome
+from seqmoe.harness.executors.local import LocalExecutor
+from seqmoe.harness.fingerprint import fingerprint, load_average
+from seqmoe.harness.interruption import interruptible
+from seqmoe.harness.launch import HomeLauncher, Launcher
+from seqmoe.harness.plan import Plan, Run, make_plan
+from seqmoe.harness.progress import ProgressReport, SilentProgress
+from seqmoe.harness.record import SCHEMA, Observations, Record, Status
+from seqmoe.harness.request import Requests
+from seqmoe.harness.selection import check_cells, choose, find_suite
+from seqmoe.harness.store import Store, latest, read_records, store_path
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell, Suite
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep did. ``records`` holds the newest of every chosen cell and repeat, those of earlier sweeps too."""
+
+    suite: Suite
+    host: str
+    path: Path
+    cells: tuple[Cell, ...]
+    plan: Plan
+    written: int
+    records: tuple[Record, ...]
+
+
+def run_suite(
+    home: Home,
+    suite: str | Path,
+    *,
+    profile: str = "quick",
+    only: Sequence[str] = (),
+    repeats: int | None = None,
+    seed: int = 0,
+    resume: bool = True,
+    dry_run: bool = False,
+    progress: ProgressReport | None = None,
+    threads: int = 1,
+    timeout: float = 900.0,
+    launcher: Launcher | None = None,
+) -> SweepResult:
+    """Run what the store of this host does not have yet of a suite (a name of suites/, or a file).
+
+    ``only`` chooses cells (see `seqmoe.harness.selection.choose`), ``repeats`` overrides the profile's, ``timeout`` is
+    in seconds per request, ``resume=False`` runs everything again. A cell that fails is recorded once and leaves the
+    rest alone. Raises `InputError` for anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT
+    and SIGTERM, with every finished run stored and no worker left.
+    """
+    found = find_suite(home, suite)
+    cells = found.cells(profile, seed)
+    check_cells(home, found.name, cells)
+    cells = choose(cells, only) if only else cells
+    count = found.profile[profile].repeats if repeats is None else repeats
+    if min(count, threads) < 1:
+        raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
+    environment = fingerprint(home) | {"threads": threads}
+    launch = launcher or HomeLauncher(home, environment)
+    path = store_path(home.results, environment["host"], found.name)
+
+    def plan_for(records: Sequence[Record]) -> Plan:
+        history: dict[str, list[Record]] = {}
+        for record in records:
+            history.setdefault(record.cell_key, []).append(record)
+        return make_plan(cells, count, history, launch.group, launch.obstacle, environment, resume)
+
+    def result(plan: Plan, written: int, records: Sequence[Record]) -> SweepResult:
+        keys = {cell.key for cell in cells}
+        kept = tuple(record for record in latest(records) if record.cell_key in keys)
+        return SweepResult(found, environment["host"], path, tuple(cells), plan, written, kept)
+
+    if dry_run:
+        records = read_records(path)
+        return result(plan_for(records), 0, records)
+    with interruptible(), Store(path) as store:
+        plan, before = plan_for(store.records), len(store.records)
+        with LocalExecutor(launch, Requests(home, environment, threads), threads, timeout) as executor:
+            Sweep(store, environment, progress or SilentProgress()).carry_out(plan, executor)
+        return result(plan, len(store.records) - before, store.records)
+
+
+class Sweep:
+    """Carries out a plan and stores every outcome as it comes."""
+
+    def __init__(self, store: Store, environment: Mapping[str, Any], progress: ProgressReport) -> None:
+        self._store = store
+        self._environment = environment
+        self._progress = progress
+        self._failed: set[str] = set()
+
+    def carry_out(self, plan: Plan, executor: Executor) -> None:
+        """Record the plan's obstacles, then its runs."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for cell, status in plan.obstacles:
+            self._store.append(self._record(Run(cell, 0, ""), Outcome(status, Observations(), now, 0.0), status))
+        self._progress.start(plan.runs)
+        try:
+            for run, outcome in executor.execute(self._needed(plan.runs)):
+                self._end(run, outcome)
+        except KeyboardInterrupt:
+            _log.warning(
+                "interrupted; finished runs are kept in %s: the same command goes on from there", self._store.path
+            )
+            raise
+        finally:
+            self._progress.stop()
+
+    def _needed(self, runs: Sequence[Run]) -> Iterator[Run]:
+        """Runs whose cell has not failed meanwhile."""
+        for run in runs:
+            if run.cell.key in self._failed:
+                self._progress.skip(run)
+            else:
+                self._progress.begin(run)
+                yield run
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        status = same_answer.verdict(run.cell, outcome.status, outcome.observations, self._store.records)
+        if not status.ok:
+            self._failed.add(run.cell.key)
+        record = self._record(run, outcome, status)
+        self._store.append(record)
+        self._progress.end(run, record)
+
+    def _record(self, run: Run, outcome: Outcome, status: Status) -> Record:
+        environment = dict(self._environment) | {"load_average": load_average()}
+        return Record(
+            schema=SCHEMA,
+            cell=run.cell,
+            cell_key=run.cell.key,
+            repeat=run.repeat,
+            status=status,
+            observations=outcome.observations,
+            environment=environment,
+            started=outcome.started,
+            seconds=round(outcome.seconds, 3),
+        )

@@ -1,0 +1,104 @@
+"""Finding a suite, checking that everything it names exists, and choosing a part of its cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqmoe.harness.models import checkpoint_folder
+from seqmoe.harness.prompts import Unavailable, load_prompts
+from seqmoe.spec.baseline import load_baselines
+from seqmoe.spec.declared import declaration
+from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.model import load_model
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell, Suite, load_suite
+from seqmoe.spec.system import SYSTEMS
+
+_FIELDS = ("system", "model", "lane", "panel", "dataset", "hardware", "residency", "batch", "prompts", "decode_tokens")
+# A bare word names one of these; a number could mean several fields, so those need "field=value".
+_WORDS = ("system", "model", "lane", "panel", "dataset", "hardware")
+
+
+def find_suite(home: Home, name: str | Path) -> Suite:
+    """The suite of that name in suites/, or that TOML file; anything else is an `InputError`."""
+    is_path = isinstance(name, Path) or name.endswith(".toml") or "/" in name
+    path = Path(name) if is_path else declaration(home.suites, str(name), "suite")
+    suite = load_suite(path)
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", suite.name):
+        raise InputError(f"{path}: name = {suite.name!r}: becomes a file name; use letters, digits, dots and dashes")
+    return suite
+
+
+def check_cells(home: Home, suite: str, cells: Sequence[Cell]) -> None:
+    """Raise an `InputError` for a system, model, data set, prompt count, hardware or residency that does not exist."""
+    systems = [*SYSTEMS, *(baseline.name for baseline in load_baselines(home.baselines).values())]
+    for name in dict.fromkeys(cell.system for cell in cells):
+        if name not in systems:
+            raise InputError(f"suite {suite!r}: system {name!r} is unknown; {nearest(name, systems)}")
+    for name in dict.fromkeys(cell.hardware for cell in cells if cell.hardware != "host"):
+        load_hardware(home, name)
+    for dataset, prompts in dict.fromkeys((cell.dataset, cell.prompts) for cell in cells):
+        try:
+            load_prompts(home, dataset, prompts)
+        except Unavailable:
+            continue  # a set of the hub that is not here fills its cells with not_installed
+    for name, residency in dict.fromkeys((cell.model, cell.residency) for cell in cells):
+        model = load_model(home, name)
+        try:
+            checkpoint_folder(model)
+            model.geometry.slots(residency)
+        except Unavailable:
+            continue
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"suite {suite!r}: model {name!r}: {error}") from None
+
+
+def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
+    """The cells that ``only`` names: words such as ``seqmoe`` or ``reference``, ``field=value`` pairs, or cell keys.
+
+    Terms for the same field widen the choice, terms for different fields narrow it. A term that names nothing is an
+    `InputError`.
+    """
+    allowed: dict[str, set[str]] = {}
+    for term in (part.strip() for text in only for part in text.split(",") if part.strip()):
+        field, value = _parse(cells, term)
+        allowed.setdefault(field, set()).add(value)
+    chosen = [cell for cell in cells if all(_value(cell, field) in values for field, values in allowed.items())]
+    if not chosen:
+        raise InputError(f"--only {','.join(only)}: no cell has all of these; leave one out")
+    return chosen
+
+
+def _parse(cells: Sequence[Cell], term: str) -> tuple[str, str]:
+    field, equals, value = term.partition("=")
+    if equals:
+        if field not in _FIELDS:
+            raise InputError(f"--only {term}: unknown field {field!r}; {nearest(field, _FIELDS)}")
+        values = {_value(cell, field) for cell in cells}
+        value = _number(value) if field == "residency" else value
+        if value not in values:
+            raise InputError(f"--only {term}: no cell has it; {nearest(value, values)}")
+        return field, value
+    if any(cell.key == term for cell in cells):
+        return "key", term
+    for word in _WORDS:
+        if any(_value(cell, word) == term for cell in cells):
+            return word, term
+    known = {_value(cell, word) for cell in cells for word in _WORDS}
+    raise InputError(f"--only {term}: no cell has it; {nearest(term, known)}")
+
+
+def _value(cell: Cell, field: str) -> str:
+    return str(getattr(cell, field))
+
+
+def _number(text: str) -> str:
+    try:
+        return str(float(text))
+    except ValueError:
+        raise InputError(f"--only residency={text}: not a number, for example 0.45") from None
