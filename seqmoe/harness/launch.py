@@ -71,9 +71,9 @@ class HomeLauncher:
             reason = "only our own runtime is emulated; a wrapped system runs as it is"
             return Status("unsupported", reason, "put it into a block of lane 'measured'")
         model = load_model(self._home, cell.model)
-        reason = baseline.supports(model.family, model.format, device_of(cell, self._environment), cell.residency)
-        if reason is not None:
-            return Status("unsupported", reason)
+        refusal = baseline.supports(model.family, model.format, device_of(cell, self._environment), cell.residency)
+        if refusal is not None:
+            return Status("unsupported", refusal)
         if not is_installed(baseline, self._home):
             return Status("not_installed", f"{baseline.name} has no environment here", baseline.install)
         return None

@@ -50,7 +50,7 @@ class WorkerProcess:
     ) -> None:
         counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
         self._grace = grace
-        self._stderr = tempfile.TemporaryFile(prefix="seqmoe-worker-")
+        self._stderr = tempfile.TemporaryFile(prefix="seqmoe-worker-")  # noqa: SIM115 (lives as long as the worker)
         self._buffer = bytearray()
         try:
             self._process = subprocess.Popen(
