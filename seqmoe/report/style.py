@@ -1,0 +1,102 @@
+"""How everything looks: one colour per system wherever it appears, one drawing per lane, and the figures' theme."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import matplotlib
+import seaborn
+
+# Three inks that the page replaces by variables of its style sheet, so that one SVG serves light and dark.
+INK = "#1b2026"
+MUTED = "#69727d"
+GRID = "#dfe3e8"
+PAPER = "#ffffff"
+
+# Seaborn's colour-blind palette; the re-implemented LRU is a light form of FreeToken's green, whose policy it is.
+COLOURS = {
+    "Eager (naive)": "#ca9161",
+    "LRU (FreeToken's policy)": "#7ccdb0",
+    "llama.cpp": "#0173b2",
+    "KTransformers": "#56b4e9",
+    "MoE-Infinity": "#cc78bc",
+    "FreeToken": "#029e73",
+    "vLLM": "#7b5ea7",
+    "SeqMoE": "#d55e00",
+    "FullLoad": "#949494",
+}
+_SPARE = ("#b5a400", "#8c564b", "#3f6f8f", "#c44e6b", "#5f8a3c")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where a number comes from: how it is drawn, and what it means in one sentence."""
+
+    name: str
+    drawn: str
+    meaning: str
+
+
+LANES = {
+    lane.name: lane
+    for lane in (
+        Lane("measured", "solid bar", "The real system on this host's real hardware."),
+        Lane(
+            "emulated",
+            "dotted edge",
+            "The real runtime on this host, its link throttled to the named GPU's ratio of transfer to computation. "
+            "Only the share of emulated full load means anything.",
+        ),
+        Lane("simulated", "hatched bar", "An event simulator in virtual time, on a hardware profile."),
+        Lane("paper", "black tick", "The number that the paper prints. Not measured here."),
+    )
+}
+
+
+def colour(system: str) -> str:
+    """The colour of a system by its title; one that is not listed takes a spare colour by its name, always the same."""
+    if system in COLOURS:
+        return COLOURS[system]
+    return _SPARE[hashlib.sha256(system.encode()).digest()[0] % len(_SPARE)]
+
+
+def in_order(systems: Iterable[str]) -> list[str]:
+    """Distinct systems in drawing order: the listed ones as listed, then the others by name."""
+    place = {name: index for index, name in enumerate(COLOURS)}
+    return sorted(set(systems), key=lambda name: (place.get(name, len(place)), name))
+
+
+def theme() -> AbstractContextManager[None]:
+    """The figures' settings, for the time of a ``with`` block."""
+    settings = {
+        **seaborn.axes_style("ticks"),
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+        "font.size": 9.0,
+        "axes.titlesize": 10.0,
+        "axes.labelsize": 9.0,
+        "xtick.labelsize": 9.0,
+        "ytick.labelsize": 8.5,
+        "legend.fontsize": 9.0,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": INK,
+        "axes.linewidth": 0.8,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "xtick.bottom": False,
+        "ytick.left": False,
+        "grid.color": GRID,
+        "grid.linewidth": 0.8,
+        "hatch.color": INK,
+        "hatch.linewidth": 0.6,
+        "figure.facecolor": PAPER,
+        "axes.facecolor": "none",
+        # Text stays text: it can be selected and searched, and the page's dark mode can colour it.
+        "svg.fonttype": "none",
+        "svg.hashsalt": "seqmoe",
+    }
+    return matplotlib.rc_context(settings)
