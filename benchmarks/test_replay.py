@@ -1,4 +1,4 @@
-"""Replay throughput: one synthetic request of 24 layers, 32 experts, top-4, beside a plain-Python LRU of the same trace."""
+"""Replay throughput on a synthetic request (24 layers, 32 experts, top-4), beside a plain-Python LRU."""
 
 from __future__ import annotations
 

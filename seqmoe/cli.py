@@ -163,6 +163,97 @@ def generate(
     )
 
 
+@app.command()
+def bench(
+    suite: Annotated[str, typer.Argument(help="A name of suites/, or a TOML file.")],
+    profile: Annotated[str, typer.Option(help="quick, or full for the paper's size.")] = "quick",
+    only: Annotated[list[str] | None, typer.Option(help="Choose cells, for example system=seqmoe; repeatable.")] = None,
+    repeat: Annotated[int | None, typer.Option(help="Repeats per cell; default: the profile's.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the prompt choice.")] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads of every system.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and start nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a suite's cells into records; interrupt it and run it again at will."""
+    from seqmoe.harness.progress import console_progress
+    from seqmoe.harness.runner import run_suite
+    from seqmoe.spec.paths import find_home
+
+    result = run_suite(
+        find_home(),
+        suite,
+        profile=profile,
+        only=only or [],
+        repeats=repeat,
+        seed=seed,
+        threads=threads,
+        resume=resume,
+        dry_run=dry_run,
+        progress=console_progress(),
+    )
+    if dry_run:
+        for cell in result.cells:
+            out.print(f"{cell.key}  {cell.label}, batch {cell.batch}, {cell.dataset}", highlight=False)
+    waiting = f", {len(result.plan.runs)} to run" if dry_run else ""
+    err.print(f"{len(result.cells)} cells, {result.written} new records{waiting}: {result.path}", soft_wrap=True)
+    if as_json:
+        counts = {"cells": len(result.cells), "written": result.written, "records": len(result.records)}
+        _print_json(counts | {"to_run": len(result.plan.runs) if dry_run else 0, "path": str(result.path)})
+
+
+@app.command()
+def report(
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder to write; default: reports/.")] = None,
+    results: Annotated[Path | None, typer.Option(help="Folder of records; default: results/.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Turn all records into the figure, its data and one HTML page, and print the short table."""
+    from seqmoe.harness.store import latest, read_records, store_files
+    from seqmoe.report.writer import write_report
+    from seqmoe.spec.paths import find_home
+
+    home = find_home()
+    records = [record for path in store_files(results or home.results) for record in latest(read_records(path))]
+    written = write_report(records, home, folder or home.reports)
+    if as_json:
+        _print_json({name: str(getattr(written.paths, name)) for name in ("page", "png", "svg", "csv")})
+    else:
+        out.print(written.table.rich())
+        out.print(f"\nPage: {written.paths.page}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def baselines(
+    install: Annotated[
+        str | None, typer.Option(help="Make this baseline's environment, then run its self-test.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="quick or full: which requirements to install.")] = "quick",
+    as_json: JsonFlag = False,
+) -> None:
+    """The opponents, and what each can do on this machine."""
+    from seqmoe.harness import environments
+    from seqmoe.harness.self_test import self_test
+    from seqmoe.spec.baseline import find_baseline, load_baselines
+    from seqmoe.spec.paths import find_home
+
+    home = find_home()
+    known = load_baselines(home.baselines)
+    chosen = list(known.values())
+    if install is not None:
+        chosen = [find_baseline(known, install)]
+        try:
+            environments.install(chosen[0], home, profile, lambda line: err.print(line, style="dim", markup=False))
+        except environments.InstallError as error:
+            print(f"seqmoe: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+    outcomes = [self_test(baseline, home, run=install is not None) for baseline in chosen]
+    for outcome in outcomes:
+        (err if as_json else out).print(outcome.line, soft_wrap=True, highlight=False, markup=False)
+    if as_json:
+        _print_json({"baselines": [outcome.as_dict() for outcome in outcomes]})
+
+
 def main() -> None:
     """Entry point: wrong input ends in one line and exit code 2, an interrupt in 130."""
     signal.signal(signal.SIGTERM, _terminated)

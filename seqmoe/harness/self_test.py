@@ -1,0 +1,65 @@
+"""What works of a baseline on this machine: capability matrix, environment, and eight tokens of the reference model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqmoe.harness.executors.local import LocalExecutor
+from seqmoe.harness.fingerprint import fingerprint
+from seqmoe.harness.launch import HomeLauncher
+from seqmoe.harness.plan import Run
+from seqmoe.harness.record import Status
+from seqmoe.harness.request import Requests
+from seqmoe.spec.baseline import Baseline
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell
+
+_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """Outcome of a self-test; ``tokens`` counts what was really generated."""
+
+    name: str
+    status: Status
+    tokens: int
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        if self.status.ok:
+            return f"{self.name}: works here ({self.tokens} tokens of the reference model at full load)"
+        hint = f"; {self.status.hint}" if self.status.hint else ""
+        return f"{self.name}: {self.status.kind}: {self.status.reason}{hint}"
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Plain values for JSON."""
+        kind, reason, hint = self.status.kind, self.status.reason, self.status.hint
+        return {"name": self.name, "status": kind, "reason": reason, "hint": hint, "tokens": self.tokens}
+
+
+def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeout: float = 600.0) -> SelfTest:
+    """Check without starting anything; with ``run``, start the worker and let it generate."""
+    cell = Cell(
+        suite="self-test",
+        panel="self-test",
+        system=baseline.name,
+        model="reference",
+        lane="measured",
+        residency=1.0,
+        batch=1,
+        dataset="mixed",
+        prompts=1,
+        decode_tokens=_TOKENS,
+    )
+    environment = fingerprint(home) | {"threads": threads}
+    launcher = HomeLauncher(home, environment)
+    obstacle = launcher.obstacle(cell)
+    if obstacle is not None:
+        return SelfTest(baseline.name, obstacle, 0)
+    if not run:
+        return SelfTest(baseline.name, Status("ok"), 0)
+    with LocalExecutor(launcher, Requests(home, environment, threads), threads, timeout) as executor:
+        ((_, outcome),) = executor.execute([Run(cell, 0, launcher.group(cell))])
+    return SelfTest(baseline.name, outcome.status, sum(len(prompt.tokens) for prompt in outcome.observations.prompts))
