@@ -43,7 +43,7 @@ class BoundLibrary:
                 type_k=_F32,
                 type_v=_F32,
                 flash_attn=False,
-                verbose=False,
+                verbose=request.device == "cuda",  # it logs the sizes of buffers,
             )
         except ValueError as error:
             raise Refusal("crash", f"llama.cpp could not load the model: {error}") from None

@@ -99,6 +99,8 @@ def _parameters(request: Request, placement: Placement) -> Any:
     parameters.cache_ram_mib = 0
     parameters.warmup = False
     parameters.ui = False
+    if request.device == "cuda":  # the sizes of buffers and the counters of the expert cache are logged at this level
+        parameters.verbosity = 4
     if placement.cache_bytes:  # uploads run at the link's full speed only from pinned memory, not from a mapped file
         parameters.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_NONE
     return parameters
