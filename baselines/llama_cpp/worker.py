@@ -40,11 +40,11 @@ def handle(request: Request, events: Events) -> None:
         raise Refusal("invalid", f"{request.longest} tokens exceed the model's context of {header.context}")
     backend = _backend()
     with captured_stderr() as log, _open(backend, request, placement) as engine:
-        if request.device == "cuda":
-            _check_device(log(), placement)
         events.ready()
         run_prompts(request, events, engine.generate)
-    # The expert cache prints its counters when the server has stopped.
+    # llama.cpp logs from a thread of its own, and its expert cache when it stops: the log is whole only now.
+    if request.device == "cuda":
+        _check_device(log(), placement)
     _report(events, request, placement, header, backend, log())
 
 

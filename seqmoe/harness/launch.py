@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.models import checkpoint_folder
-from seqmoe.harness.prompts import Unavailable
+from seqmoe.harness.prompts import Unavailable, load_prompts
 from seqmoe.harness.record import Status
 from seqmoe.spec.baseline import Baseline, find_baseline, load_baselines
 from seqmoe.spec.model import load_model
@@ -37,6 +37,7 @@ class HomeLauncher:
         self._home = home
         self._environment = environment
         self._baselines = load_baselines(home.baselines)
+        self._datasets: set[str] = set()
 
     def group(self, cell: Cell) -> str:
         """Our systems share one worker per model; so do the cells of each baseline."""
@@ -44,7 +45,7 @@ class HomeLauncher:
         return f"{worker} {cell.model}"
 
     def obstacle(self, cell: Cell) -> Status | None:
-        """Lane, capability matrix, environment, weights: in this order, the cheapest first."""
+        """Lane, capability matrix, environment, weights, prompts: in this order, the cheapest first."""
         if cell.lane == "simulated":
             return Status("unsupported", "the simulated lane has no worker", "run the lanes measured and emulated")
         found = None if cell.system in SYSTEMS else self._baseline_obstacle(cell, self._baseline(cell))
@@ -52,6 +53,7 @@ class HomeLauncher:
             return found
         try:
             checkpoint_folder(load_model(self._home, cell.model))
+            self._find_dataset(cell.dataset)
         except Unavailable as error:
             return Status("not_installed", error.reason, error.hint)
         return None
@@ -62,6 +64,11 @@ class HomeLauncher:
             return [sys.executable, "-m", "seqmoe.runtime.worker"]
         baseline = self._baseline(cell)
         return [str(environment_python(baseline, self._home)), str(baseline.worker)]
+
+    def _find_dataset(self, name: str) -> None:
+        if name not in self._datasets:
+            load_prompts(self._home, name, 1)
+            self._datasets.add(name)
 
     def _baseline(self, cell: Cell) -> Baseline:
         return find_baseline(self._baselines, cell.system)

@@ -18,6 +18,7 @@ _TAIL_BYTES = 4000
 _CHUNK = 1 << 16
 _LONGEST_LINE = 1 << 24
 _REAP_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
 
 
 class WorkerCrashed(Exception):
@@ -113,7 +114,10 @@ class WorkerProcess:
                 if left <= 0:
                     self.kill()
                     raise WorkerHung(timeout)
-                for key, _ in selector.select(left):
+                ready = selector.select(min(left, _LOOK_SECONDS))
+                if not ready and self._exited():  # a child of its own may still hold its stdout open
+                    raise self._crashed("")
+                for key, _ in ready:
                     if key.fileobj is self._stdin:
                         unsent = self._send(unsent)
                         if not unsent:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-_NAMES = (  # noqa: SIM905
-    "Ada Ben Cleo Dora Emil Fatima Goran Hana Ivan Jun Kemal Lena Mira Noor Otto Petra Quinn Rosa Sven Tara Uma "
-    "Viktor Wanda Xenia Yusuf Zoe"
-).split()
+_NAMES = (
+    "Ada", "Ben", "Cleo", "Dora", "Emil", "Fatima", "Goran", "Hana", "Ivan", "Jun", "Kemal", "Lena", "Mira", "Noor",
+    "Otto", "Petra", "Quinn", "Rosa", "Sven", "Tara", "Uma", "Viktor", "Wanda", "Xenia", "Yusuf", "Zoe",
+)  # fmt: skip
 _THINGS = (
-    "apples books candles coins cups eggs flowers keys lamps letters marbles pencils plates shells stamps"
-).split()
+    "apples", "books", "candles", "coins", "cups", "eggs", "flowers", "keys", "lamps", "letters", "marbles",
+    "pencils", "plates", "shells", "stamps",
+)  # fmt: skip
 
 
 def _column_sum(rng: random.Random) -> str:

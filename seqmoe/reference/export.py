@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from seqmoe.reference.checkpoint_weights import Weights, weight_files
 from seqmoe.reference.gguf_vocabulary import Vocabulary, read_vocabulary
-from seqmoe.spec.errors import InputError
+from seqmoe.spec.errors import InputError, nearest
 
 # Part of the cache key: raise it whenever the bytes that `export_gguf` writes for a checkpoint change.
 GGUF_REVISION = 1
+FORMS = ("hf", "gguf")
 _HF_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "README.md")
 
 # Hugging Face name inside a layer -> llama.cpp's name for architecture qwen3moe.
@@ -44,6 +45,18 @@ class _Tensor:
     name: str
     shape: tuple[int, ...]
     read: Callable[[], NDArray[np.float32]]
+
+
+def export(checkpoint: Path, form: str, folder: Path) -> Path:
+    """Write the checkpoint into ``folder``: ``form`` hf makes it a checkpoint, gguf puts one file into it.
+
+    Returns what was written. Raises `InputError` for another form, and as `export_hf` and `export_gguf` do.
+    """
+    if form not in FORMS:
+        raise InputError(f"format {form!r} is unknown; {nearest(form, FORMS)}")
+    if form == "hf":
+        return export_hf(checkpoint, folder)
+    return export_gguf(checkpoint, folder / f"{checkpoint.name}.gguf")
 
 
 def export_hf(checkpoint: Path, out: Path) -> Path:

@@ -12,7 +12,9 @@ class Recipe:
     """Everything that `seqmoe reference train` needs besides the text itself.
 
     Sizes are counts; ``tokens`` is the training budget in tokens, ``learning_rate`` the peak of a
-    warm-up / constant / linear-decay schedule whose two ramps are given as shares of all steps.
+    warm-up / constant / linear-decay schedule whose two ramps are given as shares of all steps. The load-balancing loss
+    of a layer (1 when balanced) counts only above ``balance_margin``: pressed to full balance, routing loses the reuse
+    from token to token that real models show (LRU hit rate at 15 % residency 0.32 instead of 0.40).
     """
 
     hidden_size: int = 96
@@ -28,13 +30,14 @@ class Recipe:
 
     sequence_length: int = 512
     sequences_per_step: int = 4
-    tokens: int = 16_000_000
+    tokens: int = 14_000_000
     learning_rate: float = 2e-3
     warmup_share: float = 0.03
     decay_share: float = 0.35
     weight_decay: float = 0.05
     gradient_clip: float = 1.0
-    balance_weight: float = 0.002
+    balance_weight: float = 0.01
+    balance_margin: float = 1.9
     capacity_factor: float = 1.5
     held_out_share: float = 0.02
     seed: int = 0

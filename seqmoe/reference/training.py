@@ -91,14 +91,14 @@ def batch_at(step: int, tokens: np.ndarray, recipe: Recipe) -> torch.Tensor:
     return torch.from_numpy(np.stack([tokens[s : s + recipe.sequence_length + 1] for s in starts]))
 
 
-def balance_loss(router_logits: tuple[torch.Tensor, ...], top_k: int) -> torch.Tensor:
-    """Switch Transformer's load-balancing loss, per layer and averaged over layers (1.0 when balanced)."""
+def balance_losses(router_logits: tuple[torch.Tensor, ...], top_k: int) -> torch.Tensor:
+    """Switch Transformer's load-balancing loss of each layer, [layers]; 1 when balanced, up to experts / top_k."""
     losses = []
     for logits in router_logits:
         probability = logits.float().softmax(-1)
         chosen = torch.zeros_like(probability).scatter_(1, probability.topk(top_k, -1).indices, 1.0)
         losses.append(probability.shape[1] * (chosen.mean(0) / top_k * probability.mean(0)).sum())
-    return torch.stack(losses).mean()
+    return torch.stack(losses)
 
 
 def held_out_loss(model: Qwen3MoeForCausalLM, tokens: np.ndarray, recipe: Recipe, windows: int) -> float:
@@ -155,9 +155,10 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         with torch.autocast("cpu", torch.bfloat16):
             out = model(ids[:, :-1], output_router_logits=True)
         loss = torch.nn.functional.cross_entropy(out.logits.float().flatten(0, 1), ids[:, 1:].flatten())
-        balance = balance_loss(out.router_logits, recipe.top_k)
+        balance = balance_losses(out.router_logits, recipe.top_k)
+        excess = torch.relu(balance - recipe.balance_margin).mean()
         optimizer.zero_grad(set_to_none=True)
-        (loss + recipe.balance_weight * balance).backward()
+        (loss + recipe.balance_weight * excess).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.gradient_clip)
         optimizer.step()
 
@@ -165,7 +166,7 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         if step % 20 == 0:
             rate = (step + 1 - first) * recipe.tokens_per_step / (now - started)
             log.info(
-                "step %d/%d loss %.3f balance %.3f %.0f tok/s", step, recipe.steps, loss.item(), balance.item(), rate
+                "step %d/%d loss %.3f balance %.3f %.0f tok/s", step, recipe.steps, loss.item(), balance.mean().item(), rate
             )
         if now - saved > checkpoint_minutes * 60 or step + 1 == recipe.steps:
             saved = now

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from seqmoe.report import paper
+from seqmoe.report import paper, style
 from seqmoe.report.frame import DIFFERS, SAME
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import load_hardware
@@ -43,7 +43,8 @@ def facts(summary: pd.DataFrame, home: Home) -> list[Fact]:
     found: list[Fact] = []
     ours = summary[(summary["system"] == _OURS) & summary["share"].notna()]
     if len(ours):
-        row = ours.sort_values("residency", kind="stable").iloc[-1]
+        place = ours["lane"].map(list(style.LANES).index)
+        row = ours.assign(place=place, held=-ours["residency"]).sort_values(["place", "held"], kind="stable").iloc[0]
         found += [_share(row, home), *_hits(row, summary, home)]
     return [*found, *_answers(summary), _coverage(summary)]
 
@@ -64,7 +65,7 @@ def _share(row: pd.Series, home: Home) -> Fact:
     return Fact(
         "of full-load speed",
         f"{row['share']:.1%}",
-        f"SeqMoE with {row['residency']:.0%} of the experts on the device, {row['lane']} lane{interval}",
+        f"SeqMoE on {row['model_title'].removeprefix('SeqMoE ')}, {row['residency']:.0%} of the experts on the device, {row['lane']}{interval}",
         _printed_share(row, home),
     )
 

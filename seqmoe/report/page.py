@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from seqmoe.harness.record import Record
 from seqmoe.report import style
@@ -19,6 +20,7 @@ from seqmoe.report.panel import Panel
 from seqmoe.report.svg import panel_svg
 from seqmoe.report.table import ShortTable
 from seqmoe.spec.paths import Home
+from seqmoe.spec.system import SYSTEMS
 
 _MARKS = {"unsupported": "cross", "not_installed": "ring"}
 
@@ -38,6 +40,7 @@ def render(figure: Figure6, summary: pd.DataFrame, table: ShortTable, records: l
     """The page as text; it refers to nothing outside itself."""
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     templates = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    templates.filters["commands"] = _commands
     observed, printed = figure.observed(), figure.paper()
     everything = [*observed, *(panel for row in printed for panel in row.panels)]
     with style.theme():
@@ -57,6 +60,7 @@ def render(figure: Figure6, summary: pd.DataFrame, table: ShortTable, records: l
         colour=style.colour,
         absences=absences(summary),
         environments=environments(records),
+        specs=[spec for name, spec in SYSTEMS.items() if name in set(summary["system"])],
     )
 
 
@@ -73,6 +77,11 @@ def environments(records: Iterable[Record]) -> list[Environment]:
         host = str(environment.get("host", "unknown host"))
         found.append(Environment(host, len(group), started[0], started[-1], lines))
     return sorted(found, key=lambda environment: environment.last, reverse=True)
+
+
+def _commands(text: str) -> Markup:
+    """Escape a text and set what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _colours(panels: list[Panel]) -> list[tuple[str, str]]:

@@ -61,6 +61,7 @@ def marker(status: str) -> str:
 class Slot:
     """One place of a panel: its bar, and where its centre is, in units of one bar."""
 
+    centre: float
     system: str
     x: float
     value: float
@@ -68,7 +69,6 @@ class Slot:
     high: float
     status: str
     note: str
-    centre: float
 
     @property
     def ran(self) -> bool:
@@ -95,6 +95,6 @@ def slots_of(panel: Panel) -> list[Slot]:
     for _, group in bars.groupby("x", sort=True):
         pitch = 1.0 if group["value"].notna().any() else _ABSENT_PITCH
         for index, bar in enumerate(group[list(COLUMNS)].to_numpy(dtype=object)):
-            slots.append(Slot(*bar, centre=cursor + pitch * (index + 0.5)))
+            slots.append(Slot(cursor + pitch * (index + 0.5), *bar))
         cursor += pitch * len(group) + _GAP
     return slots

@@ -15,8 +15,8 @@ from seqmoe.report import style
 from seqmoe.report.facts import absences
 from seqmoe.report.frame import DIFFERS, REFERENCE, SAME
 
-_COMPARED = ["host", "model", "panel", "batch", "dataset", "decode_tokens"]
-_ALIKE = [*_COMPARED, "lane", "hardware", "system_title", "status", "reason", "hint"]
+_WORK = ["host", "model_title", "panel", "batch", "dataset", "prompts", "decode_tokens", "seed"]
+_ALIKE = [*_WORK, "lane", "hardware", "system_title", "status", "reason", "hint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def short_table(summary: pd.DataFrame) -> ShortTable:
 def _row(rows: pd.DataFrame, several: bool) -> tuple[Entry, ...]:
     row = rows.iloc[0]
     residencies = sorted(rows["residency"])
-    span = "-".join(f"{residency:.0%}" for residency in dict.fromkeys((residencies[0], residencies[-1])))
+    span = "-".join(f"{100 * residency:.0f}" for residency in dict.fromkeys((residencies[0], residencies[-1]))) + "%"
     lane = row["lane"] if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
     hits = _hit_rate(row)
     answer, note, share = _answer(row), _note(row), _with_interval(row, "share", 100.0, "%")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from seqmoe.spec.baseline import ANY, find_baseline, load_baselines
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import find_home
 
-FOLDER = find_home().baselines
+FOLDER = find_home(Path(__file__).parent).baselines
 GPU_ONLY = ("ktransformers", "moe_infinity", "freetoken")
 
 

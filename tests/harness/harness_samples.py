@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from seqmoe.harness.record import SCHEMA, Observations, PromptObservation, Record, Status
@@ -43,3 +47,30 @@ def record(
         SCHEMA, point, point.key, repeat, status or Status("ok"), Observations(tuple(observed), stats or {}),
         environment or {}, "2026-01-01T00:00:00Z", 1.5,
     )  # fmt: skip
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether the condition comes true in time."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def processes_with(mark: str, seconds: float = 3.0) -> list[int]:
+    """Live processes other than this one that have ``mark`` in an argument; killed ones get a moment to vanish."""
+    limit = time.monotonic() + seconds
+    while True:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in arguments and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+        if not found or time.monotonic() > limit:
+            return found
+        time.sleep(0.05)

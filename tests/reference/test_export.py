@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from seqmoe.reference import tokenizer
-from seqmoe.reference.export import cached_gguf, export_gguf, export_hf
+from seqmoe.reference.export import cached_gguf, export, export_gguf, export_hf
 from seqmoe.spec.errors import InputError
 
 LAYERS, EXPERTS, WIDTH, VOCABULARY = 2, 6, 32, 320
@@ -181,3 +181,12 @@ def test_hugging_face_export_loads_and_answers_alike(checkpoint, tmp_path):
     with pytest.raises(InputError, match=r"no config\.json"):
         export_hf(tmp_path / "nowhere", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_the_form_chooses_what_is_written(checkpoint, tmp_path):
+    assert (export(checkpoint, "hf", tmp_path / "hf") / "config.json").is_file()
+    written = export(checkpoint, "gguf", tmp_path / "gguf")
+    assert written.parent == tmp_path / "gguf"
+    assert field(written, "general.architecture") == "qwen3moe"
+    with pytest.raises(InputError, match="format 'ggml' is unknown; did you mean 'gguf'"):
+        export(checkpoint, "ggml", tmp_path / "other")
