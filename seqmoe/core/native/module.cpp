@@ -1,0 +1,8 @@
+#include "bindings.h"
+
+NB_MODULE(_native, module) {
+  module.doc() = "Slots, prefetch worker, link, schedule, replay and CPU kernel of seqmoe.core.";
+  seqmoe::bind_slots(module);
+  seqmoe::bind_pipeline(module);
+  seqmoe::bind_functions(module);
+}

@@ -1,0 +1,46 @@
+"""Joint prefetch scheduling: Job Sequencing with Deadlines by matroid greedy, then EDF (paper, Algorithm 1).
+
+Tasks are parallel arrays: ``deadline`` int64 [n], the position of the event that needs the expert, and ``confidence``
+float32 [n]. Ties everywhere: higher confidence, then earlier deadline, then lower index. A NaN confidence, or a
+deadline more than 2^20 positions ahead, raises ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmoe.core import _native
+
+
+def feasible_set(
+    deadline: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+    position: int,
+    budget_current: float,
+    budget_average: float,
+) -> NDArray[np.int32]:
+    """Indices, ascending, of the set with the highest total confidence that meets all deadlines (lines 4-10).
+
+    At most ``floor(max(1, budget_current) + budget_average * (d - position - 1))`` tasks are due by d. Tasks due by the
+    next layer (``deadline <= position + 1``) are no candidates: they could not complete in time.
+    """
+    return _native.feasible_set(deadline, confidence, position, budget_current, budget_average)
+
+
+def feasible_within(
+    deadline: NDArray[np.int64], confidence: NDArray[np.float32], capacity: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """The same for any capacities: at most ``capacity[d]`` tasks are due by d, for d from 0; they must not decrease."""
+    return _native.feasible_within(deadline, confidence, capacity)
+
+
+def select(
+    deadline: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+    position: int,
+    budget_current: float,
+    budget_average: float,
+) -> int:
+    """Index of the task to send next, the earliest deadline of the feasible set (line 11); -1 if it is empty."""
+    return _native.select(deadline, confidence, position, budget_current, budget_average)
