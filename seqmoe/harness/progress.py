@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from seqmoe.harness.metrics import Missing, decode_tok_s
@@ -131,13 +132,13 @@ class LiveProgress:
 
     def begin(self, run: Run) -> None:
         """Name the run beside the bar."""
-        self._bar.update(self._task, description=title(run))
+        self._bar.update(self._task, description=escape(title(run)))
 
     def end(self, run: Run, record: Record) -> None:
         """Let the run's line scroll away and move the bar."""
         mark = "[green]ok[/]" if record.status.ok else f"[yellow]{record.status.kind}[/]"
-        text = describe(record).removeprefix("ok, ")
-        self._bar.console.print(f"{mark} {title(run)}: {text}", highlight=False, soft_wrap=True)
+        text = escape(describe(record).removeprefix("ok, "))
+        self._bar.console.print(f"{mark} {escape(title(run))}: {text}", highlight=False, soft_wrap=True)
         self._advance(run, record.seconds)
 
     def skip(self, run: Run) -> None:

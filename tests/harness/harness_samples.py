@@ -1,14 +1,19 @@
-"""Cells and records for tests: every value can be chosen, none has to be."""
+"""Cells, records and declarations for tests: every value can be chosen, none has to be."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
 from seqmoe.harness.record import SCHEMA, Observations, PromptObservation, Record, Status
+from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell
 
 MILLISECOND = 1_000_000
@@ -74,3 +79,125 @@ def processes_with(mark: str, seconds: float = 3.0) -> list[int]:
         if not found or time.monotonic() > limit:
             return found
         time.sleep(0.05)
+
+
+MODEL = """
+schema = 1
+name = "tiny"
+title = "Tiny"
+licence = "x"
+family = "qwen3_moe"
+format = "bf16"
+path = "{path}"
+layers = 2
+experts = 8
+top_k = 2
+expert_bytes = 10
+non_expert_bytes = 10
+sources = {{ layers = "x", experts = "x", top_k = "x", expert_bytes = "x", non_expert_bytes = "x" }}
+"""
+
+DATASET = """
+schema = 1
+name = "few"
+title = "Few"
+licence = "x"
+source = "x"
+file = "few.jsonl"
+field = "text"
+"""
+
+HARDWARE = """
+schema = 1
+name = "card"
+title = "Card"
+memory = 8
+link_peak = 30.0
+link_sustained = 20.0
+emulates = "big"
+sources = {memory = "x", link_peak = "x", link_sustained = "x"}
+full_load.big = {decode_tok_s = 100.0, layers = 10, expert_bytes = 10_000_000, source = "x"}
+"""
+
+SUITE = """
+schema = 1
+name = "demo"
+title = "Demo"
+figure = "6"
+[profile.quick]
+repeats = 2
+[[profile.quick.block]]
+panel = "p"
+lane = "measured"
+systems = ["lru", "seqmoe", "full"]
+models = ["tiny"]
+residency = [0.25, 0.5]
+dataset = "few"
+prompts = 2
+decode_tokens = [4]
+"""
+
+BASELINE = """
+name = "Rival"
+title = "Rival"
+homepage = "x"
+licence = "x"
+python = ">=3.11"
+model_format = "hf"
+residency = "x"
+hit_rate = "x"
+needs = "x"
+install = "nox -s baseline-rival"
+requirements = {quick = "requirements.txt", full = "requirements.txt"}
+[[capability]]
+families = ["qwen3_moe"]
+formats = ["bf16"]
+devices = ["cpu"]
+supported = true
+residency = "full"
+reason = "only full load without a GPU"
+"""
+
+
+def write_home(folder: Path, suite: str = SUITE) -> Home:
+    """A complete set of declarations, with a checkpoint folder that holds a tokenizer of bytes and no weights."""
+    checkpoint = folder / "checkpoint"
+    files = {
+        "pyproject.toml": "",
+        "suites/demo.toml": suite,
+        "suites/models/tiny.toml": MODEL.format(path=checkpoint),
+        "suites/datasets/few.toml": DATASET,
+        "suites/datasets/few.jsonl": "".join(json.dumps({"id": c, "text": c * 3}) + "\n" for c in "abcdef"),
+        "suites/hardware/card.toml": HARDWARE,
+        "baselines/rival/baseline.toml": BASELINE,
+        "baselines/rival/worker.py": "",
+        "baselines/rival/requirements.txt": "",
+        "checkpoint/config.json": "{}",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(33, 127)}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.save(str(checkpoint / "tokenizer.json"))
+    return Home(folder, folder, "clone")
+
+
+class FakeLauncher:
+    """Serves every cell by fake_worker.py, whose behaviour is given by system; each system has a group of its own."""
+
+    def __init__(self, home: Home, behaviour: dict[str, Any] | None = None, shared: bool = True) -> None:
+        self.plan = {"log": str(home.work / "served.jsonl"), **(behaviour or {})}
+        self.mark = str(home.work)
+        self.shared = shared
+        self.obstacles: dict[str, Status] = {}
+
+    def group(self, point: Cell) -> str:
+        return "all" if self.shared else point.system
+
+    def obstacle(self, point: Cell) -> Status | None:
+        return self.obstacles.get(point.system)
+
+    def command(self, point: Cell) -> list[str]:
+        script = Path(__file__).with_name("fake_worker.py")
+        return [sys.executable, str(script), json.dumps(self.plan), self.mark]

@@ -1,0 +1,95 @@
+"""What stands in the way of a cell is found without starting it, and a worker is given what the protocol says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import pytest
+from harness_samples import MODEL, cell
+
+import seqmoe.harness.launch
+from seqmoe.harness.launch import HomeLauncher, device_of
+from seqmoe.harness.request import Requests
+
+HOST = {"gpus": []}
+
+
+@pytest.fixture
+def launcher(home):
+    return HomeLauncher(home, HOST)
+
+
+def test_our_own_systems_run_with_this_interpreter_and_share_a_worker_per_model(launcher) -> None:
+    assert launcher.obstacle(cell(system="seqmoe")) is None
+    assert list(launcher.command(cell(system="lru"))) == [sys.executable, "-m", "seqmoe.runtime.worker"]
+    assert launcher.group(cell(system="lru")) == launcher.group(cell(system="full", residency=1.0))
+    assert launcher.group(cell(system="lru")) != launcher.group(cell(system="lru", model="big"))
+    assert launcher.group(cell(system="lru")) != launcher.group(cell(system="Rival"))
+
+
+def test_the_capability_matrix_answers_before_the_environment_is_looked_for(launcher) -> None:
+    status = launcher.obstacle(cell(system="Rival", residency=0.25))
+    assert (status.kind, status.reason) == ("unsupported", "only full load without a GPU")
+
+
+def test_a_baseline_without_environment_says_how_to_install_it(launcher) -> None:
+    status = launcher.obstacle(cell(system="Rival", residency=1.0))
+    assert (status.kind, status.hint) == ("not_installed", "nox -s baseline-rival")
+
+
+def test_an_installed_baseline_runs_with_its_own_interpreter(launcher, home, monkeypatch) -> None:
+    monkeypatch.setattr(seqmoe.harness.launch, "is_installed", lambda baseline, home: True)
+    point = cell(system="Rival", residency=1.0)
+    assert launcher.obstacle(point) is None
+    python, worker = launcher.command(point)
+    assert python.startswith(str(home.environments)) and worker == str(home.baselines / "rival" / "worker.py")
+
+
+def test_lanes_that_a_system_does_not_have_are_unsupported(launcher) -> None:
+    assert launcher.obstacle(cell(system="Rival", lane="emulated", hardware="card")).kind == "unsupported"
+    assert launcher.obstacle(cell(system="lru", lane="simulated", hardware="card")).kind == "unsupported"
+
+
+def test_weights_of_the_hub_that_are_not_here_are_never_fetched(launcher, home) -> None:
+    text = MODEL.replace('path = "{path}"', 'hub_id = "nobody/nothing"').replace("{{", "{").replace("}}", "}")
+    (home.suites / "models" / "tiny.toml").write_text(text)
+    status = launcher.obstacle(cell(system="lru"))
+    assert (status.kind, status.hint) == ("not_installed", "hf download nobody/nothing")
+
+
+def test_a_request_is_what_the_protocol_says(home) -> None:
+    point = cell(system="lru", lane="emulated", hardware="card", prompts=2, decode_tokens=7)
+    request = Requests(home, HOST, threads=2).build(point)
+    assert request == {
+        "protocol": 1,
+        "cell": asdict(point),
+        "model_path": str(home.work / "checkpoint"),
+        "model_format": "hf",
+        "prompts": [[97] * 3, [98] * 3],
+        "decode_tokens": 7,
+        "device": "cpu",
+        "threads": 2,
+        # a layer lasts 1 ms (100 tok/s, 10 layers), an expert of 10 MB half of that at 20 GB/s
+        "options": {"overlap_ratio": pytest.approx(2.0), "predictor": None},
+    }
+    json.dumps(request)
+
+
+def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(home) -> None:
+    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"")
+    options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
+    assert options == {"overlap_ratio": None, "predictor": str(home.work / "checkpoint" / "first_order.npz")}
+
+
+def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:
+    requests = Requests(home, HOST, threads=1)
+    theirs, ours = requests.build(cell(system="Rival")), requests.build(cell(system="lru"))
+    assert theirs["options"] == {} and theirs["prompts"] == ours["prompts"]
+
+
+def test_a_measured_cell_uses_the_gpu_where_there_is_one() -> None:
+    assert device_of(cell(), {"gpus": [{"name": "x"}]}) == "cuda"
+    assert device_of(cell(lane="emulated", hardware="card"), {"gpus": [{"name": "x"}]}) == "cpu"
+    assert device_of(cell(), HOST) == "cpu"

@@ -1,0 +1,178 @@
+"""A sweep fills every cell once, whatever its workers do, and a second one does nothing."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+from harness_samples import SUITE, FakeLauncher, processes_with, write_home
+
+from seqmoe.harness.metrics import Missing, decode_tok_s, tokens_sha256
+from seqmoe.harness.record import Status
+from seqmoe.harness.runner import run_suite
+from seqmoe.harness.same_answer import answers
+from seqmoe.harness.store import read_records
+from seqmoe.spec.errors import InputError
+
+
+def statuses(result):
+    found = collections.defaultdict(list)
+    for record in result.records:
+        found[record.cell.system, record.cell.residency].append(record.status.kind)
+    return dict(found)
+
+
+class Recorder:
+    """A progress report that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def start(self, runs):
+        self.told.append(("start", len(runs)))
+
+    def begin(self, run):
+        self.told.append(("begin", run.cell.system))
+
+    def end(self, run, record):
+        self.told.append(("end", record.status.kind))
+
+    def skip(self, run):
+        self.told.append(("skip", run.cell.system))
+
+    def stop(self):
+        self.told.append(("stop",))
+
+
+def test_every_cell_is_repeated_and_stored_with_all_that_metrics_need(home, served) -> None:
+    result = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert len(result.cells) == 5 and result.written == 10
+    assert set(map(tuple, statuses(result).values())) == {("ok", "ok")}
+    assert result.path == home.results / result.host / "demo.jsonl"
+    assert tuple(read_records(result.path)) == result.records
+    for record in result.records:
+        assert decode_tok_s(record) > 0 and record.environment["host"] == result.host
+        assert record.environment["threads"] == 1 and record.seconds > 0
+    assert len({tokens_sha256(record) for record in result.records}) == 1
+    assert all(answer.same for answer in answers(result.records).values())
+    assert len({line["pid"] for line in served()}) == 1
+    assert processes_with(str(home.work)) == []
+
+
+def test_a_second_sweep_has_nothing_to_do_and_more_repeats_add_only_theirs(home, served) -> None:
+    run_suite(home, "demo", launcher=FakeLauncher(home))
+    again = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert again.written == 0 and len(again.records) == 10 and len(served()) == 10
+    more = run_suite(home, "demo", launcher=FakeLauncher(home), repeats=3)
+    assert more.written == 5 and {r.repeat for r in more.records} == {0, 1, 2}
+    fresh = run_suite(home, "demo", launcher=FakeLauncher(home), resume=False)
+    assert fresh.written == 10 and len(fresh.records) == 15
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "words"),
+    [
+        ("crash", "crash", "the last words of .../place.py"),
+        ("killed", "crash", "SIGKILL"),
+        ("memory", "oom", "host: "),
+        ("garbage", "crash", "Loading weights"),
+        ("protocol", "crash", "unknown event 'tokens'"),
+        ("hang", "hang", "after 3 s"),
+        ("short", "invalid", "prompt 0 emitted 3 tokens where 4 were asked for"),
+        ("wrong", "invalid", "answer differs from full load at token 2 of prompt 0"),
+        ("unsupported", "unsupported", "said unsupported"),
+        ("not_installed", "not_installed", "said not_installed"),
+        ("oom", "oom", "said oom"),
+        ("invalid", "invalid", "said invalid"),
+    ],
+)
+def test_a_cell_that_fails_fills_itself_and_leaves_the_rest(home, behaviour, kind, words) -> None:
+    progress = Recorder()
+    launcher = FakeLauncher(home, {"lru": behaviour})
+    # the first answers take an interpreter's start, which is all that the short time-out has to allow for
+    result = run_suite(home, "demo", launcher=launcher, timeout=3 if kind == "hang" else 60, progress=progress)
+    found = statuses(result)
+    assert found["lru", 0.25] == [kind] and found["lru", 0.5] == [kind]
+    assert found["seqmoe", 0.25] == found["seqmoe", 0.5] == found["full", 1.0] == ["ok", "ok"]
+    failure = next(r for r in result.records if r.cell.system == "lru")
+    assert words in failure.status.reason and failure.repeat == 0
+    assert str(home.work) not in failure.status.reason and "/home" not in failure.status.reason
+    assert isinstance(decode_tok_s(failure), Missing)
+    assert progress.told.count(("skip", "lru")) == 2 and progress.told[-1] == ("stop",)
+    again = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert again.written == (4 if kind == "not_installed" else 0)
+    assert processes_with(str(home.work)) == []
+
+
+def test_wrapped_systems_may_answer_differently_and_hide_their_tokens(tmp_path) -> None:
+    suite = SUITE.replace('"lru", "seqmoe", "full"', '"full", "Rival"').replace("[0.25, 0.5]", "[1.0]")
+    for name, behaviour in (("a", "wrong"), ("b", "hidden")):
+        home = write_home(tmp_path / name, suite)
+        result = run_suite(home, "demo", launcher=FakeLauncher(home, {"Rival": behaviour}))
+        assert statuses(result) == {("full", 1.0): ["ok", "ok"], ("Rival", 1.0): ["ok", "ok"]}
+        theirs = [answer for (key, _), answer in answers(result.records).items() if key == result.cells[1].key]
+        if behaviour == "wrong":
+            assert {a.identical for a in theirs} == {0.0} and {a.common_prefix for a in theirs} == {2.0}
+        else:
+            assert all(isinstance(a, Missing) for a in theirs)
+
+
+def test_what_cannot_be_started_is_recorded_once_and_run_when_it_can(home, served) -> None:
+    launcher = FakeLauncher(home)
+    launcher.obstacles = {"lru": Status("not_installed", "no environment", "install it")}
+    assert statuses(run_suite(home, "demo", launcher=launcher))["lru", 0.25] == ["not_installed"]
+    assert {line["cell"]["system"] for line in served()} == {"full", "seqmoe"}
+    assert run_suite(home, "demo", launcher=launcher).written == 0
+    result = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert statuses(result)["lru", 0.25] == ["ok", "ok"]
+
+
+def test_the_launcher_of_a_real_home_answers_for_baselines_and_nothing_is_started(tmp_path) -> None:
+    suite = SUITE.replace('"lru", "seqmoe", "full"', '"Rival"').replace("[0.25, 0.5]", "[0.25, 1.0]")
+    home = write_home(tmp_path / "home", suite)
+    found = statuses(run_suite(home, "demo"))
+    assert found == {("Rival", 0.25): ["unsupported"], ("Rival", 1.0): ["not_installed"]}
+
+
+def test_a_worker_that_cannot_be_started_is_not_installed(home) -> None:
+    launcher = FakeLauncher(home)
+    launcher.command = lambda cell: ["/nowhere/bin/python"]
+    result = run_suite(home, "demo", only=["full"], launcher=launcher)
+    assert statuses(result) == {("full", 1.0): ["not_installed"]}
+    assert "/nowhere/bin" not in result.records[0].status.reason
+
+
+def test_groups_have_processes_of_their_own_and_a_failed_one_is_replaced(home, served) -> None:
+    run_suite(home, "demo", launcher=FakeLauncher(home, {"lru": "oom"}, shared=False), repeats=3)
+    pids = collections.defaultdict(set)
+    for line in served():
+        pids[line["cell"]["system"]].add(line["pid"])
+    assert not pids["lru"] & pids["seqmoe"] and not pids["seqmoe"] & pids["full"]
+    assert len(pids["lru"]) == 2
+
+
+def test_a_dry_run_plans_and_touches_nothing(home, served) -> None:
+    result = run_suite(home, "demo", launcher=FakeLauncher(home), dry_run=True)
+    assert len(result.plan.runs) == 10 and result.written == 0 and result.records == ()
+    assert served() == [] and not home.results.exists()
+
+
+def test_only_narrows_the_sweep(home, served) -> None:
+    result = run_suite(home, "demo", only=["full"], launcher=FakeLauncher(home))
+    assert {line["cell"]["system"] for line in served()} == {"full"} and len(result.cells) == 1
+
+
+def test_a_seed_makes_other_cells_with_other_prompts(home, served) -> None:
+    run_suite(home, "demo", only=["full"], launcher=FakeLauncher(home))
+    result = run_suite(home, "demo", only=["full"], seed=3, launcher=FakeLauncher(home))
+    assert result.written == 2
+    assert served()[0]["request"]["prompts"] != served()[-1]["request"]["prompts"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"profile": "quik"}, {"repeats": 0}, {"threads": 0}, {"only": ["nothing"]}, {"suite": "dmo"}]
+)
+def test_wrong_input_is_refused_before_anything_is_written(home, change) -> None:
+    with pytest.raises(InputError):
+        run_suite(home, **({"suite": "demo", "launcher": FakeLauncher(home)} | change))
+    assert not home.results.exists()

@@ -1,0 +1,78 @@
+"""What offloading says is held to full load, token by token, and a difference makes the result invalid."""
+
+from __future__ import annotations
+
+import pytest
+from harness_samples import record, timed
+
+from seqmoe.harness.metrics import Missing
+from seqmoe.harness.record import Status
+from seqmoe.harness.same_answer import Answer, answers, compare, full_load, verdict
+
+
+def said(*prompts, **changes):
+    return record([timed([1] * (len(p) - 1), tokens=p) for p in prompts], **changes)
+
+
+FULL = said([1, 2, 3, 4], [5, 6, 7, 8], system="full", residency=1.0)
+
+
+def test_the_same_tokens_are_the_same_answer() -> None:
+    answer = compare(said([1, 2, 3, 4], [5, 6, 7, 8]), FULL)
+    assert answer == Answer(1.0, 4.0, None) and answer.same
+
+
+def test_a_difference_is_told_with_its_place_and_extent() -> None:
+    answer = compare(said([1, 2, 3, 4], [5, 6, 0, 8]), FULL)
+    assert answer == Answer(identical=0.5, common_prefix=3.0, first=(1, 2)) and not answer.same
+
+
+@pytest.mark.parametrize("change", [{"model": "other"}, {"dataset": "other"}, {"seed": 1}, {"batch": 2}])
+def test_only_full_load_of_the_same_workload_counts(change) -> None:
+    ours = said([1, 2, 3, 4], [5, 6, 7, 8], **change)
+    assert full_load([FULL], ours.cell) is None
+    assert full_load([FULL], said([1, 2, 3], [4, 5, 6]).cell) is None
+    assert isinstance(compare(ours, full_load([FULL], ours.cell)), Missing)
+
+
+def test_full_load_of_another_lane_counts_and_the_newest_one_decides() -> None:
+    newer = said([0, 0, 0, 0], [5, 6, 7, 8], system="full", residency=1.0, lane="emulated", hardware="card")
+    assert full_load([FULL, newer], said([1, 2, 3, 4], [5, 6, 7, 8]).cell) is newer
+
+
+def test_our_own_system_becomes_invalid_when_it_differs() -> None:
+    ours = said([1, 2, 3, 4], [5, 9, 7, 8])
+    status = verdict(ours.cell, ours.status, ours.observations, [FULL])
+    assert status.kind == "invalid"
+    assert "answer differs from full load at token 1 of prompt 1" in status.reason and "50%" in status.reason
+
+
+def test_full_load_itself_is_held_to_its_earlier_answer() -> None:
+    again = said([1, 2, 3, 4], [5, 6, 7, 9], system="full", residency=1.0)
+    assert verdict(again.cell, again.status, again.observations, [FULL]).kind == "invalid"
+    assert verdict(FULL.cell, FULL.status, FULL.observations, [FULL]).ok
+
+
+def test_a_worker_that_finds_the_difference_itself_is_believed() -> None:
+    ours = said([1, 2, 3, 4], [5, 6, 7, 8], stats={"same_answer": False})
+    assert verdict(ours.cell, ours.status, ours.observations, []).kind == "invalid"
+
+
+def test_without_full_load_and_for_others_the_status_stays() -> None:
+    ours = said([1, 2, 3, 4], [5, 9, 7, 8])
+    assert verdict(ours.cell, ours.status, ours.observations, []).ok
+    theirs = said([1, 2, 3, 4], [5, 9, 7, 8], system="llama.cpp")
+    assert verdict(theirs.cell, theirs.status, theirs.observations, [FULL]).ok
+    failed = Status("oom", "host")
+    assert verdict(ours.cell, failed, ours.observations, [FULL]) == failed
+
+
+def test_hidden_tokens_cannot_be_compared() -> None:
+    assert isinstance(compare(said([None, 2, 3, 4], [5, 6, 7, 8], system="vLLM"), FULL), Missing)
+
+
+def test_all_answers_of_a_store() -> None:
+    theirs = said([1, 2, 3, 4], [5, 9, 7, 8], system="llama.cpp", repeat=3)
+    found = answers([FULL, theirs])
+    assert found[FULL.cell_key, 0].same
+    assert found[theirs.cell_key, 3] == Answer(0.5, 2.5, (1, 1))

@@ -1,0 +1,73 @@
+"""What a suite names is checked before anything runs, and --only chooses what it says."""
+
+from __future__ import annotations
+
+import pytest
+from harness_samples import SUITE, cell
+
+from seqmoe.harness.selection import check_cells, choose, find_suite
+from seqmoe.spec.errors import InputError
+
+CELLS = [cell(system=s, residency=r, model=m) for m in ("tiny", "big") for s in ("lru", "seqmoe") for r in (0.25, 0.5)]
+
+
+def test_a_suite_is_found_by_name_and_by_path(home) -> None:
+    assert find_suite(home, "demo") == find_suite(home, home.suites / "demo.toml")
+    assert find_suite(home, str(home.suites / "demo.toml")).name == "demo"
+
+
+def test_an_unknown_suite_names_the_nearest_and_a_missing_file_its_path(home) -> None:
+    with pytest.raises(InputError, match=r"suite 'demos' is not declared.*did you mean 'demo'"):
+        find_suite(home, "demos")
+    with pytest.raises(InputError, match=r"no/such\.toml: no such file"):
+        find_suite(home, "no/such.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("prompts = 2", "prompts = 20", "it holds only 6"),
+        ('"lru"', '"lruu"', "system 'lruu' is unknown; did you mean 'lru'"),
+        ('["tiny"]', '["tinny"]', "model 'tinny' is not declared"),
+        ('"few"', '"many"', "dataset 'many' is not declared"),
+        ("[0.25, 0.5]", "[0.01]", "residency = 0.01: 0 slots cannot hold"),
+        ("[0.25, 0.5]", "[1.5]", "residency = 1.5"),
+        ("dataset =", "dataest =", "unknown key 'dataest'; did you mean 'dataset'"),
+        ('name = "demo"', 'name = "../demo"', "becomes a file name"),
+        ('lane = "measured"', 'lane = "emulated"\nhardware = "cart"', "hardware profile 'cart'"),
+    ],
+)
+def test_whatever_a_suite_has_wrong_is_an_input_error(home, old, new, words) -> None:
+    (home.suites / "demo.toml").write_text(SUITE.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        suite = find_suite(home, "demo")
+        check_cells(home, suite.name, suite.cells("quick"))
+    assert words in str(caught.value)
+
+
+def test_a_model_folder_that_is_not_there_is_an_input_error(home) -> None:
+    (home.work / "checkpoint" / "config.json").unlink()
+    with pytest.raises(InputError, match=r"model 'tiny': path = .* has no config"):
+        check_cells(home, "demo", find_suite(home, "demo").cells("quick"))
+
+
+def test_a_baseline_is_a_system_by_its_name_in_the_paper(home) -> None:
+    check_cells(home, "demo", [cell(system="Rival")])
+
+
+def test_words_widen_a_field_and_narrow_across_fields() -> None:
+    assert choose(CELLS, ["lru"]) == [c for c in CELLS if c.system == "lru"]
+    assert choose(CELLS, ["lru,seqmoe"]) == CELLS
+    assert choose(CELLS, ["lru", "tiny", "residency=0.50"]) == [cell(system="lru", residency=0.5, model="tiny")]
+    assert choose(CELLS, [CELLS[3].key]) == [CELLS[3]]
+
+
+@pytest.mark.parametrize("only", ["lruu", "system=lruu", "sistem=lru", "residency=much", "residency=0.9"])
+def test_a_word_that_names_nothing_is_refused_with_the_nearest(only) -> None:
+    with pytest.raises(InputError, match="--only"):
+        choose(CELLS, [only])
+
+
+def test_words_that_no_cell_has_together_are_refused() -> None:
+    with pytest.raises(InputError, match="no cell has all"):
+        choose([cell(system="lru", model="a"), cell(system="full", model="b")], ["lru", "b"])
