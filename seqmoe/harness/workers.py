@@ -97,12 +97,14 @@ class WorkerProcess:
         Raises `WorkerHung` when that takes longer than ``timeout`` seconds, `WorkerCrashed` when the worker ends or
         writes a line that is no event; in both cases the process group is gone.
         """
-        if self._buffer:
-            raise self._crashed("wrote to stdout after the end of a request")
         deadline = time.monotonic() + timeout
         unsent = json.dumps(message).encode() + b"\n"
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
+            if selector.select(0):
+                self._receive()
+            if self._buffer:
+                raise self._crashed("wrote to stdout after the end of a request")
             selector.register(self._stdin, selectors.EVENT_WRITE)
             while True:
                 while (line := self._take_line()) is not None:
