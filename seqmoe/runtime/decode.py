@@ -42,6 +42,8 @@ class Decoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._limit = int(model.config.max_position_embeddings)
+        end = model.config.eos_token_id
+        self._end = [] if end is None else [end] if isinstance(end, int) else list(end)
 
     @torch.inference_mode()
     def generate(
@@ -51,7 +53,7 @@ class Decoder:
         keep_logits: bool = False,
         on_token: Callable[[int, int], None] | None = None,
     ) -> Generation:
-        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text does not stop it, so that systems compare.
+        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text is never chosen, as when other engines ignore it.
 
         ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
         as far as it is quick.
@@ -71,11 +73,13 @@ class Decoder:
         ids = torch.tensor([prompt])
         for _ in range(tokens):
             logits = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
-            token = int(logits.argmax())
+            allowed = logits.clone()
+            allowed[self._end] = -torch.inf
+            token = int(allowed.argmax())
             result.token_ns.append(time.perf_counter_ns())
             result.tokens.append(token)
             if keep_logits:
-                result.logits.append(logits.clone())
+                result.logits.append(logits)
             if on_token is not None:
                 on_token(len(result.tokens) - 1, token)
             ids = torch.tensor([[token]])
