@@ -62,10 +62,11 @@ def absences(summary: pd.DataFrame) -> list[Absence]:
 def _share(row: pd.Series, home: Home) -> Fact:
     low, high = row["share_low"], row["share_high"]
     interval = f", 95% interval {low:.1%} to {high:.1%}" if np.isfinite(low) else ""
+    held = f"{row['residency']:.0%} of the experts on the device"
     return Fact(
         "of full-load speed",
         f"{row['share']:.1%}",
-        f"SeqMoE on {row['model_title'].removeprefix('SeqMoE ')}, {row['residency']:.0%} of the experts on the device, {row['lane']}{interval}",
+        f"SeqMoE with {held} ({row['model_title']}, {row['lane']}){interval}",
         _printed_share(row, home),
     )
 
@@ -107,10 +108,10 @@ def _answers(summary: pd.DataFrame) -> list[Fact]:
     if compared.empty:
         return []
     differing = compared[compared["answer"] == DIFFERS]
-    detail = "cells say token for token what full load says"
+    detail = "Token for token what full load says"
     for title, cells in differing.groupby("system_title", sort=False):
-        detail += f"; {title} differs, {cells['matched'].min():.0%} of its tokens come before the first difference"
-    return [Fact("same answer", f"{(compared['answer'] == SAME).sum()} of {len(compared)}", detail)]
+        detail += f"; {title} differs after {cells['matched'].min():.0%} of its tokens"
+    return [Fact("cells give the same answer", f"{(compared['answer'] == SAME).sum()} of {len(compared)}", detail)]
 
 
 def _coverage(summary: pd.DataFrame) -> Fact:

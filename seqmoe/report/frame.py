@@ -28,14 +28,17 @@ REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 
 
 def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
-    """One row per cell and repeat (the last written), in the order of writing.
+    """One row per host, cell and repeat (the last written); hosts in turn, each in the order of writing.
 
     Columns: the cell's fields, ``host``, ``system_title``, ``model_title``, ``repeat``, ``status``, ``reason``,
     ``hint``, the metrics (NaN where there is none, with ``hit_note`` for a missing hit rate), ``answer`` (how the
     greedy tokens compare with full load's) and ``matched`` (the share of tokens before the first difference), ``share``
     (of full load's throughput in the same repeat). A row of our own runtime whose tokens differ is `invalid`.
     """
-    kept = latest(records)
+    hosts: dict[str, list[Record]] = {}
+    for record in records:
+        hosts.setdefault(_host(record), []).append(record)
+    kept = [record for group in hosts.values() for record in latest(group)]
     rows = [_row(record, home) for record in kept]
     frame = pd.DataFrame(rows, columns=list(rows[0]) if rows else _NO_ROWS)
     frame = _with_answers(frame, kept)
@@ -55,7 +58,7 @@ def _row(record: Record, home: Home) -> dict[str, object]:
     return {
         **asdict(record.cell),
         "cell_key": record.cell_key,
-        "host": str(record.environment.get("host", "unknown host")),
+        "host": _host(record),
         "system_title": spec.title if spec else record.cell.system,
         "model_title": _model_title(home, record.cell.model),
         "repeat": record.repeat,
@@ -68,6 +71,10 @@ def _row(record: Record, home: Home) -> dict[str, object]:
         "hit_note": hit_rate.reason if isinstance(hit_rate, metrics.Missing) and record.status.ok else "",
         "overlap_ratio": _number(metrics.stat(record, "overlap_ratio")),
     }
+
+
+def _host(record: Record) -> str:
+    return str(record.environment.get("host", "unknown host"))
 
 
 def _model_title(home: Home, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,13 @@ from seqmoe.report import style
 from seqmoe.report.facts import absences
 from seqmoe.report.frame import DIFFERS, REFERENCE, SAME
 
-_WORK = ["host", "model_title", "panel", "batch", "dataset", "prompts", "decode_tokens", "seed"]
+_WORK = {
+    "host": "{}", "model_title": "{}", "panel": "{}", "batch": "batch {}", "decode_tokens": "{} tokens",
+    "dataset": "{}", "prompts": "{} prompts", "seed": "seed {}",
+}  # fmt: skip
+_NUMERIC = ("Residency", "tok/s", "Share of full load", "Hit rate")
+_MISSING = "missing"
+_KEPT_WHOLE = ("System", "Lane", "Residency", "tok/s")
 _ALIKE = [*_WORK, "lane", "hardware", "system_title", "status", "reason", "hint"]
 
 
@@ -29,15 +36,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line: its entries, whether they hold a result, and the workload (empty where the table has only one)."""
+
+    entries: tuple[Entry, ...]
+    ran: bool
+    workload: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShortTable:
-    """``rows`` have one entry for each of ``headings``; ``ran`` says of each row whether it holds a result.
+    """Rows with one entry for each of ``headings``, and the reasons of what did not run or is not known.
 
     An interval in square brackets is the 95 % one of the median over repeats.
     """
 
     headings: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
-    ran: tuple[bool, ...]
+    rows: tuple[TableRow, ...]
     reasons: tuple[str, ...] = ()
 
     @property
@@ -46,61 +61,70 @@ class ShortTable:
         return tuple(heading in _NUMERIC for heading in self.headings)
 
     def rich(self) -> RenderableType:
-        """The table for a terminal of 80 columns, with the reasons of what did not run below it."""
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-        shown = [index for index, heading in enumerate(self.headings) if heading != "Note"]
+        """The table for a terminal of 80 columns, one for each workload, with the reasons below."""
+        parts = [list(rows) for _, rows in itertools.groupby(self.rows, key=lambda row: row.workload)]
+        tables = [piece for part in parts for piece in (self._part(part), Text())]
+        return Group(*tables, *(Text(reason, style="dim") for reason in self.reasons))
+
+    def _part(self, rows: list[TableRow]) -> Table:
+        title = Text(rows[0].workload, style="bold") if rows[0].workload else None
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title,
+                      title_justify="left", header_style="bold")  # fmt: skip
+        shown = [index for index, heading in enumerate(self.headings) if heading not in ("Note", "Workload")]
         for index in shown:
             heading, number = self.headings[index], self.numeric[index]
             table.add_column(heading, justify="right" if number else "left", no_wrap=heading in _KEPT_WHOLE)
         lane, speed, note = (self.headings.index(heading) for heading in ("Lane", "tok/s", "Note"))
-        for at, (row, ran) in enumerate(zip(self.rows, self.ran, strict=True)):
-            if at and row[lane].short != self.rows[at - 1][lane].short:
+        for before, row in zip([None, *rows], rows, strict=False):
+            if before and row.entries[lane].short != before.entries[lane].short:
                 table.add_section()
-            texts = [entry.text if entry.short is None else entry.short for entry in row]
-            if not ran:
-                texts[speed] = row[note].text
-            table.add_row(*(texts[index] for index in shown), style=None if ran else "dim")
-        return Group(table, *(Text(reason, style="dim") for reason in ("", *self.reasons)))
-
-
-_NUMERIC = ("Residency", "tok/s", "Share of full load", "Hit rate")
-_MISSING = "missing"
-_KEPT_WHOLE = ("System", "Lane", "Residency", "tok/s")
+            texts = [entry.text if entry.short is None else entry.short for entry in row.entries]
+            if not row.ran:
+                texts[speed] = row.entries[note].text
+            table.add_row(*(texts[index] for index in shown), style=None if row.ran else "dim")
+        return table
 
 
 def short_table(summary: pd.DataFrame) -> ShortTable:
     """The table of a `seqmoe.report.summary.summarise`; lanes stand in the order of the records, never summed over."""
-    several = len(summary.drop_duplicates(_COMPARED)) > 1
+    work = _workloads(summary)
     systems = {name: index for index, name in enumerate(style.in_order(summary["system_title"]))}
     lanes = {lane: index for index, lane in enumerate(dict.fromkeys(summary["lane"]))}
+    works = {text: index for index, text in enumerate(dict.fromkeys(work.values()))}
     ran = summary["status"] == "ok"
     groups = [summary.loc[[index]] for index in summary.index[ran]]
     groups += [rows for _, rows in summary[~ran].groupby(_ALIKE, sort=False)]
 
     def place(rows: pd.DataFrame) -> tuple[float, ...]:
-        row = rows.iloc[0]
-        return lanes[row["lane"]], row["status"] != "ok", systems[row["system_title"]], row["residency"], rows.index[0]
+        row, at = rows.iloc[0], rows.index[0]
+        order = (lanes[row["lane"]], works[work[at]], row["status"] != "ok", systems[row["system_title"]])
+        return (*order, row["residency"], at)
 
-    groups.sort(key=place)
-    rows = [_row(group, several) for group in groups]
-    return ShortTable(
-        headings=("System", "Lane", *_NUMERIC, "Same answer", "Note", *(("Workload",) if several else ())),
-        rows=tuple(rows),
-        ran=tuple(group.iloc[0]["status"] == "ok" for group in groups),
-        reasons=tuple(_reasons(summary)),
-    )
+    rows = [_row(group, work[group.index[0]]) for group in sorted(groups, key=place)]
+    workload = ("Workload",) if len(works) > 1 else ()
+    headings = ("System", *workload, "Lane", *_NUMERIC, "Same answer", "Note")
+    return ShortTable(headings, tuple(rows), tuple(_reasons(summary)))
 
 
-def _row(rows: pd.DataFrame, several: bool) -> tuple[Entry, ...]:
+def _workloads(summary: pd.DataFrame) -> dict[int, str]:
+    """What each row worked on, in words, as far as the rows differ in it."""
+    varying = [key for key in _WORK if summary[key].nunique() > 1]
+    return {
+        index: ", ".join(_WORK[key].format(row[key]) for key in varying)
+        for index, (_, row) in enumerate(summary.iterrows())
+    }
+
+
+def _row(rows: pd.DataFrame, workload: str) -> TableRow:
     row = rows.iloc[0]
     residencies = sorted(rows["residency"])
     span = "-".join(f"{100 * residency:.0f}" for residency in dict.fromkeys((residencies[0], residencies[-1]))) + "%"
     lane = row["lane"] if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
-    hits = _hit_rate(row)
-    answer, note, share = _answer(row), _note(row), _with_interval(row, "share", 100.0, "%")
-    work = f"{row['model_title']}, {row['panel']}, batch {row['batch']}, {row['decode_tokens']} tokens, {row['host']}"
-    return (
+    hits, answer, note = _hit_rate(row), _answer(row), _note(row)
+    share = _with_interval(row, "share", 100.0, "%")
+    entries = (
         Entry(row["system_title"], row["system_title"], short=row["system"]),
+        *((Entry(workload, workload),) if workload else ()),
         Entry(lane, lane, short=row["lane"]),
         Entry(span, float(residencies[0])),
         Entry(_with_interval(row, "tok_s", 1.0, ""), _key(row["tok_s"])),
@@ -108,8 +132,8 @@ def _row(rows: pd.DataFrame, several: bool) -> tuple[Entry, ...]:
         Entry(hits, _key(row["hit_rate"]), short="-" if hits == _MISSING else hits),
         Entry(answer, answer),
         Entry(note, note),
-        *((Entry(work, work),) if several else ()),
     )
+    return TableRow(entries, row["status"] == "ok", workload)
 
 
 def _key(value: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,25 +49,28 @@ def write_report(records: Iterable[Record], home: Home, out: Path, suite: str = 
     summary = summarise(records_frame(chosen, home))
     figure = Figure6(summary, figure6_bars(home), home)
     table = short_table(summary)
+    page = render(figure, summary, table, chosen, home)
     paths = ReportPaths(out / "index.html", out / "figure6.png", out / "figure6.svg", out / "figure6.csv")
     out.mkdir(parents=True, exist_ok=True)
     with style.theme():
         sheet = figure.figure()
-        for path in (paths.png, paths.svg):
-            part = _part(path)
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            sheet.savefig(part, format=path.suffix[1:], dpi=_DPI, metadata=metadata)
-            os.replace(part, path)
-    _replace(paths.csv, figure.table().to_csv(index=False))
-    _replace(paths.page, render(figure, summary, table, chosen, home))
+        with _replacing(paths.png) as part:
+            sheet.savefig(part, format="png", dpi=_DPI)
+        with _replacing(paths.svg) as part:
+            sheet.savefig(part, format="svg", metadata={"Date": None})
+    with _replacing(paths.csv) as part:
+        figure.table().to_csv(part, index=False)
+    with _replacing(paths.page) as part:
+        part.write_text(page, encoding="utf-8")
     return Report(paths, table)
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
-
-
-def _replace(path: Path, text: str) -> None:
-    part = _part(path)
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A path to write to beside ``path``, which takes its place if all went well and is removed if not."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

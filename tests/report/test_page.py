@@ -1,0 +1,189 @@
+"""Protects the page: whole in one file, safe against what records contain, and replaced as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_samples import HOME, NEEDS_GPU, NOT_INSTALLED, cell, quick_sweep, record
+
+from seqmoe.harness.record import Status
+from seqmoe.report import writer
+from seqmoe.report.figure6 import Figure6
+from seqmoe.report.frame import records_frame
+from seqmoe.report.page import environments, render
+from seqmoe.report.paper import figure6_bars
+from seqmoe.report.summary import summarise
+from seqmoe.report.table import short_table
+from seqmoe.report.writer import Report, write_report
+from seqmoe.spec.paths import Home
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text; notes every end tag that closes nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+        else:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Report:
+    return write_report(quick_sweep(2), HOME, tmp_path_factory.mktemp("reports"))
+
+
+@pytest.fixture(scope="module")
+def text(report) -> str:
+    return report.paths.page.read_text(encoding="utf-8")
+
+
+def page_of(records) -> str:
+    """The page alone, without the sheet and the data file."""
+    summary = summarise(records_frame(records, HOME))
+    return render(Figure6(summary, figure6_bars(HOME), HOME), summary, short_table(summary), records, HOME)
+
+
+def test_the_page_asks_for_nothing_outside_itself(text):
+    page = Page(text)
+    assert page.tags["link"] == page.tags["img"] == page.tags["iframe"] == 0
+    for _, name, value in page.attributes:
+        if name in ("src", "href", "xlink:href", "action", "data"):
+            assert value.startswith("#"), f"{name}={value}"
+    assert not re.search(r"url\((?!#)", text) and "@import" not in text
+    assert not re.search(r"https?://", re.sub(r'xmlns(:\w+)?="[^"]+"', "", text))
+
+
+def test_the_page_is_well_formed_with_unique_ids(text):
+    page = Page(text)
+    assert page.wrong == [] and page.open == []
+    ids = Counter(value for _, name, value in page.attributes if name == "id")
+    assert [name for name, count in ids.items() if count > 1] == []
+    referred = set(re.findall(r"url\(#([^)]+)\)", text)) | {
+        value[1:] for _, name, value in page.attributes if name.endswith("href")
+    }
+    assert referred <= set(ids)
+
+
+def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
+    words = " ".join(" ".join(Page(text).words).split())
+    assert "12 of 33" in words and "The paper prints 84.8% for Qwen3-30B-A3B-FP8" in words
+    assert NEEDS_GPU.reason in words and NOT_INSTALLED.hint in words
+    assert "nox -s reproduce-fig6" in words and "Example CPU" in words and "first order" in words
+    for lane in ("measured", "emulated", "paper"):
+        assert f" {lane} " in words
+
+
+def test_pictures_take_the_pages_colours_so_that_dark_mode_reaches_them(text):
+    pictures = re.findall(r"<svg viewBox=\"0 0 [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 3 + 16
+    for picture in pictures:
+        assert "var(--ink)" in picture and "#1b2026" not in picture and "#ffffff" not in picture
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_what_a_record_says_is_text_and_never_markup():
+    evil = '<script>alert("x")</script><b>'
+    records = [
+        record(cell(system=evil), status=Status("crash", evil, f"`{evil}`")),
+        record(cell(), stats={"hit_rate": {"missing": evil}}, cpu={"model": evil}),
+    ]
+    page = page_of(records)
+    assert "<script>alert" not in page and Page(page).wrong == []
+
+
+def test_without_records_the_page_says_so_and_shows_the_paper():
+    page = page_of([])
+    assert "Nothing was run yet" in page and page.count('role="img"') == 16
+    assert Page(page).wrong == []
+
+
+def test_records_of_another_suite_are_not_in_this_page(tmp_path):
+    report = write_report([record(cell(suite="fig7"))], HOME, tmp_path)
+    assert report.table.rows == () and "Nothing was run yet" in report.paths.page.read_text(encoding="utf-8")
+
+
+def test_the_data_file_holds_every_drawn_number(report):
+    table = pd.read_csv(report.paths.csv)
+    assert (table["lane"] == "paper").sum() == 288 and (table["lane"] != "paper").sum() == 33
+    assert table.loc[table["lane"] == "emulated", "share"].notna().all()
+
+
+def test_all_four_files_are_written_and_nothing_is_left_over(report):
+    folder = report.paths.page.parent
+    assert sorted(path.name for path in folder.iterdir()) == ["figure6.csv", "figure6.png", "figure6.svg", "index.html"]
+    assert report.paths.png.read_bytes().startswith(b"\x89PNG") and "<svg" in report.paths.svg.read_text()[:600]
+
+
+@pytest.mark.parametrize("broken", ["page", "sheet"])
+def test_a_report_that_fails_leaves_the_last_one_alone(tmp_path, monkeypatch, broken):
+    old = {name: f"old {name}" for name in ("figure6.csv", "figure6.png", "figure6.svg", "index.html")}
+    for name, content in old.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+
+    def failing(_, file, **__) -> None:
+        Path(file).write_bytes(b"half")
+        raise OSError("disk full")
+
+    def refusing(*_) -> str:
+        raise RuntimeError("template")
+
+    monkeypatch.setattr(writer, "render", refusing if broken == "page" else lambda *_: "new page")
+    monkeypatch.setattr(writer.Figure6, "figure", lambda self: type("Sheet", (), {"savefig": failing})())
+    with pytest.raises((OSError, RuntimeError)):
+        write_report([], HOME, tmp_path)
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == old
+
+
+def test_a_damaged_transcription_is_an_error_that_names_the_file(tmp_path):
+    home = Home(tmp_path, tmp_path, "clone")
+    with pytest.raises(ValueError, match=r"fig6\.csv: no such file"):
+        write_report([], home, tmp_path / "out")
+    home.paper.mkdir(parents=True)
+    (home.paper / "fig6.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"fig6\.csv: columns a, b; expected figure"):
+        write_report([], home, tmp_path / "out")
+
+
+def test_environments_are_listed_once_with_nested_values_flattened():
+    gpus = [{"name": "A", "memory": "8"}]
+    records = [record(cell()), record(cell(), repeat=1), record(cell(), host="other", gpus=gpus)]
+    found = environments(records)
+    assert sorted((entry.host, entry.records) for entry in found) == [("cpu-example-2c", 2), ("other", 1)]
+    lines = dict(next(entry for entry in found if entry.host == "other").lines)
+    assert (
+        lines["gpus 0 name"] == "A" and lines["cpu instruction sets"] == "avx2, avx512f" and lines["git dirty"] == "no"
+    )
+
+
+def test_the_sample_home_is_the_clone_under_test():
+    assert Path(HOME.declarations, "suites", "fig6.toml").is_file()
