@@ -1,0 +1,94 @@
+"""Protects the replay: its counts equal a brute force's, for every policy under both contracts."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twins import replay as twin
+
+from seqmoe.core.simulate import POLICIES, replay
+
+LAYERS, EXPERTS = 3, 6
+# Router order matters only under the sequential contract.
+event = st.tuples(st.integers(0, LAYERS - 1), st.lists(st.integers(0, EXPERTS - 1), max_size=4, unique=True))
+traces = st.lists(event, max_size=30)
+
+
+def run(events, slots, count_from, policy, sequential=False):
+    counts = replay(
+        LAYERS,
+        EXPERTS,
+        slots,
+        np.array([layer for layer, _ in events], dtype=np.int32),
+        np.cumsum([0] + [len(experts) for _, experts in events]),
+        np.array([expert for _, experts in events for expert in experts], dtype=np.int32),
+        count_from,
+        policy,
+        sequential,
+    )
+    return astuple(counts)
+
+
+def keys_of(events):
+    return [{layer * EXPERTS + expert for expert in experts} for layer, experts in events]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None)
+@given(events=traces, slots=st.integers(4, 12), data=st.data())
+def test_event_contract_equals_brute_force(policy, events, slots, data):
+    count_from = data.draw(st.integers(0, len(events)))
+    assert run(events, slots, count_from, policy) == twin.replay(keys_of(events), slots, count_from, policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None)
+@given(events=traces, slots=st.integers(1, 12), data=st.data())
+def test_sequential_contract_equals_brute_force(policy, events, slots, data):
+    count_from = data.draw(st.integers(0, len(events)))
+    singles = [{layer * EXPERTS + expert} for layer, experts in events for expert in experts]
+    first = sum(len(experts) for _, experts in events[:count_from])
+    assert run(events, slots, count_from, policy, sequential=True) == twin.replay(singles, slots, first, policy)
+
+
+@settings(deadline=None)
+@given(events=traces, slots=st.integers(1, 12))
+def test_nothing_beats_belady_one_access_at_a_time(events, slots):
+    hits = {policy: run(events, slots, 0, policy, sequential=True)[0] for policy in POLICIES}
+    assert hits["belady"] >= max(hits.values())
+
+
+def test_a_known_sequence():
+    # 0 1 2 0 3 1 0 in two slots, by hand; Belady: 2 replaces 1, 3 replaces 2, 1 replaces 3, and 0 stays.
+    events = [(0, [expert]) for expert in (0, 1, 2, 0, 3, 1, 0)]
+    assert run(events, 2, 0, "lru") == (0, 7, 5, 7)
+    assert run(events, 2, 0, "belady") == (2, 7, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"policy": "fifo"}, ValueError),
+        ({"slots": 0}, ValueError),
+        ({"slots": 1}, RuntimeError),
+        ({"event_layer": [0, 3]}, ValueError),
+        ({"event_layer": [0]}, ValueError),
+        ({"event_start": [0, 3, 2]}, ValueError),
+        ({"event_start": [0, 2, 5]}, ValueError),
+        ({"expert": [0, 1, 6, 3]}, ValueError),
+        ({"expert": [0, 1, 2, 2]}, ValueError),
+        ({"count_from_event": 3}, ValueError),
+        ({"count_from_event": -1}, ValueError),
+    ],
+)
+def test_wrong_arguments_are_refused(change, error):
+    good = {"event_layer": [0, 1], "event_start": [0, 2, 4], "expert": [0, 1, 2, 3], "slots": 4}
+    arguments = good | {"count_from_event": 0, "policy": "lru"} | change
+    for name, dtype in (("event_layer", np.int32), ("event_start", np.int64), ("expert", np.int32)):
+        arguments[name] = np.array(arguments[name], dtype=dtype)
+    with pytest.raises(error):
+        replay(layers=LAYERS, experts=EXPERTS, **arguments)

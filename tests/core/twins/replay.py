@@ -1,0 +1,30 @@
+"""The replay as its specification: a set of residents and a full scan for every eviction."""
+
+from __future__ import annotations
+
+NEVER = float("inf")
+
+
+def replay(events, slots, count_from, policy):
+    """``events`` is a list of sets of expert keys. Returns (hits, needed, evictions, loads) from one event on."""
+    resident = set()
+    counts = [0, 0, 0, 0]
+
+    def score(key, now):
+        if policy == "lru":
+            return max((event for event in range(now) if key in events[event]), default=-1)
+        if policy == "lfu":
+            return sum(key in needed for needed in events[:now])
+        return -next((event for event in range(now, len(events)) if key in events[event]), NEVER)
+
+    for now, needed in enumerate(events):
+        hits = resident & needed
+        evictions = 0
+        while len(resident | needed) > slots:
+            resident.remove(min(resident - needed, key=lambda key: (score(key, now), key)))
+            evictions += 1
+        resident |= needed
+        if now >= count_from:
+            for index, value in enumerate((len(hits), len(needed), evictions, len(needed - hits))):
+                counts[index] += value
+    return tuple(counts)
