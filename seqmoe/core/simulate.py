@@ -42,8 +42,8 @@ def replay(
     event of its own, in order.
 
     A policy is a score, and the resident expert with the lowest goes, ties by the lower key: ``lru`` the last event
-    that needed it, ``lfu`` the events so far that did (evicted or not), ``belady`` the nearness of the next that will,
-    admission being forced.
+    that needed it, ``lfu`` the number of events so far that did (evicted since or not), then the last of them,
+    ``belady`` the nearness of the next that will, admission being forced.
 
     Raises ``ValueError`` for an unknown policy or malformed arrays, ``RuntimeError`` for an event that exceeds the
     slots.

@@ -1,4 +1,4 @@
-"""Protects the two threads of the pipeline: the right bytes under any timing, no deadlock, no lost failure, no leftover."""
+"""Protects the pipeline's two threads: the right bytes under any timing, no deadlock, no lost failure, no leftover."""
 
 from __future__ import annotations
 

@@ -80,11 +80,10 @@ ReplayCounts replay(const Routing& routing, int64_t slots, int64_t count_from, P
     while (cache.make_room(static_cast<size_t>(now.needed))) ++now.evictions;
     for (int64_t i = first; i < last; ++i) {
       const int32_t key = routing.key[i];
-      ++uses[key];
-      const int64_t score = policy == Policy::lru   ? static_cast<int64_t>(unit)
-                            : policy == Policy::lfu ? uses[key]
-                                                    : -next[i];
-      cache.put(key, score);
+      const int64_t recency = static_cast<int64_t>(unit);
+      // Equal frequencies are told apart by recency, which never outweighs one more use.
+      const int64_t frequency = ++uses[key] * static_cast<int64_t>(routing.units()) + recency;
+      cache.put(key, policy == Policy::lru ? recency : policy == Policy::lfu ? frequency : -next[i]);
     }
     if (static_cast<int64_t>(unit) < count_from) continue;
     counts.hits += now.hits;

@@ -11,10 +11,11 @@ def replay(events, slots, count_from, policy):
     counts = [0, 0, 0, 0]
 
     def score(key, now):
+        uses = [event for event in range(now) if key in events[event]]
         if policy == "lru":
-            return max((event for event in range(now) if key in events[event]), default=-1)
+            return uses[-1]
         if policy == "lfu":
-            return sum(key in needed for needed in events[:now])
+            return len(uses), uses[-1]
         return -next((event for event in range(now, len(events)) if key in events[event]), NEVER)
 
     for now, needed in enumerate(events):
