@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import mannwhitneyu
+from scipy.stats import rankdata
 
 LEAST_REPEATS = 8
 SIGNIFICANCE = 0.01
@@ -48,17 +48,23 @@ def summarize(values: Sequence[float], seed: int = 0) -> Summary:
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
-    """Exact two-sided p-value of the Mann-Whitney test; with ties it is an upper bound."""
+    """Exact two-sided p-value of the Mann-Whitney test, ties included: twice the smaller of the one-sided ones."""
     return min(1.0, 2 * min(_p_greater(a, b), _p_greater(b, a)))
 
 
 def _p_greater(a: Sequence[float], b: Sequence[float]) -> float:
-    """Exact p-value of ``a`` being the greater; the exact distribution knows no ties, so each is decided for ``b``."""
-    values = np.concatenate([np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)])
-    of_b = np.arange(len(values)) >= len(a)
-    ranks = np.empty(len(values))
-    ranks[np.lexsort((of_b, values))] = np.arange(len(values))
-    return float(mannwhitneyu(ranks[~of_b], ranks[of_b], alternative="greater", method="exact").pvalue)
+    """Share of all ways to deal the pooled values in which the first hand ranks at least as high as ``a`` does.
+
+    SciPy's exact method knows no ties, so the deals are counted here: ``ways[n, s]`` is the number of hands of ``n``
+    values whose doubled mid-ranks, which are whole numbers, add up to ``s``.
+    """
+    ranks = (2 * rankdata([*a, *b])).astype(np.int64)
+    ways = np.zeros((len(a) + 1, int(ranks.sum()) + 1))
+    ways[0, 0] = 1
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, :-rank].copy()
+    hands = ways[len(a)]
+    return float(hands[ranks[: len(a)].sum() :].sum() / hands.sum())
 
 
 def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
