@@ -77,6 +77,7 @@ def _value(panel: Panel, axes: Axes, slot: Slot, pitch: float) -> None:
         rotation=0 if upright else 90,
         fontsize=8.0 if pitch > 13.0 else 6.5,
         color=style.INK,
+        bbox={"boxstyle": "square,pad=0.12", "facecolor": style.PAPER, "edgecolor": "none"},
         zorder=5,
     )
 

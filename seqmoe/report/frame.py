@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 
-import numpy as np
 import pandas as pd
 
-from seqmoe.harness import metrics
+from seqmoe.harness import metrics, same_answer
 from seqmoe.harness.record import Record
 from seqmoe.harness.store import latest
 from seqmoe.spec.errors import InputError
@@ -20,8 +19,6 @@ from seqmoe.spec.system import SYSTEMS
 WORKLOAD = [
     "suite", "host", "lane", "hardware", "model", "panel", "batch", "dataset", "prompts", "decode_tokens", "seed",
 ]  # fmt: skip
-# What decides which tokens a model says; where they come from (lane, panel, machine) must not.
-QUESTION = ["model", "batch", "dataset", "prompts", "decode_tokens", "seed"]
 METRICS = ("tok_s", "ttft_s", "hit_rate", "share")
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
@@ -32,27 +29,35 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
     Columns: the cell's fields, ``host``, ``system_title``, ``model_title``, ``repeat``, ``status``, ``reason``,
     ``hint``, the metrics (NaN where there is none, with ``hit_note`` for a missing hit rate), ``answer`` (how the
-    greedy tokens compare with full load's) and ``matched`` (the share of tokens before the first difference), ``share``
-    (of full load's throughput in the same repeat). A row of our own runtime whose tokens differ is `invalid`.
+    greedy tokens compare with full load's) and ``matched`` (the mean share of tokens before the first difference),
+    ``share`` (of full load's throughput in the same repeat). A row of our own runtime whose tokens differ is `invalid`.
     """
     hosts: dict[str, list[Record]] = {}
     for record in records:
         hosts.setdefault(_host(record), []).append(record)
-    kept = [record for group in hosts.values() for record in latest(group)]
-    rows = [_row(record, home) for record in kept]
-    frame = pd.DataFrame(rows, columns=list(rows[0]) if rows else _NO_ROWS)
-    frame = _with_answers(frame, kept)
-    return _with_shares(frame)
+    rows = [row for group in hosts.values() for row in _rows(latest(group), home)]
+    return _with_shares(pd.DataFrame(rows, columns=list(rows[0]) if rows else _NO_ROWS))
 
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
     "hardware", "seed", "cell_key", "host", "system_title", "model_title", "repeat", "status", "reason", "hint",
-    "tok_s", "ttft_s", "hit_rate", "hit_note", "overlap_ratio",
+    "tok_s", "ttft_s", "hit_rate", "hit_note", "overlap_ratio", "answer", "matched",
 ]  # fmt: skip
 
 
-def _row(record: Record, home: Home) -> dict[str, object]:
+def _rows(records: list[Record], home: Home) -> Iterator[dict[str, object]]:
+    """The rows of one host. Its own full load is what its answers are held to: other arithmetic may say other words."""
+    full = {same_answer.workload(r.cell): r for r in records if r.status.ok and r.cell.system == same_answer.FULL}
+    for record in records:
+        reference = full.get(same_answer.workload(record.cell))
+        beside = [reference] if reference is not None else []
+        answer = same_answer.compare(record, reference)
+        status = same_answer.verdict(record.cell, record.status, record.observations, beside)
+        yield _row(replace(record, status=status), answer, home)
+
+
+def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Home) -> dict[str, object]:
     hit_rate = metrics.hit_rate(record)
     spec = SYSTEMS.get(record.cell.system)
     return {
@@ -70,7 +75,21 @@ def _row(record: Record, home: Home) -> dict[str, object]:
         "hit_rate": _number(hit_rate),
         "hit_note": hit_rate.reason if isinstance(hit_rate, metrics.Missing) and record.status.ok else "",
         "overlap_ratio": _number(metrics.stat(record, "overlap_ratio")),
+        "answer": _answer(record, answer),
+        "matched": _matched(record, answer),
     }
+
+
+def _answer(record: Record, answer: same_answer.Answer | metrics.Missing) -> str:
+    if isinstance(answer, metrics.Missing):
+        return UNKNOWN
+    if not answer.same:
+        return DIFFERS
+    return REFERENCE if record.cell.system == same_answer.FULL else SAME
+
+
+def _matched(record: Record, answer: same_answer.Answer | metrics.Missing) -> float:
+    return float("nan") if isinstance(answer, metrics.Missing) else answer.common_prefix / record.cell.decode_tokens
 
 
 def _host(record: Record) -> str:
@@ -87,47 +106,6 @@ def _model_title(home: Home, name: str) -> str:
 
 def _number(value: float | metrics.Missing) -> float:
     return float("nan") if isinstance(value, metrics.Missing) else value
-
-
-def _with_answers(frame: pd.DataFrame, records: list[Record]) -> pd.DataFrame:
-    """Compare every row's greedy tokens with those of full load on the same question."""
-    references: dict[tuple[object, ...], list[tuple[int | None, ...]]] = {}
-    for record in records:
-        if record.status.ok and record.cell.system == "full":
-            references.setdefault(_question(record), _tokens(record))
-    answers, matched = [], []
-    for record in records:
-        reference = references.get(_question(record))
-        answer, share = _compare(_tokens(record), reference) if record.status.ok else (UNKNOWN, float("nan"))
-        answers.append(REFERENCE if record.cell.system == "full" and answer == SAME else answer)
-        matched.append(share)
-    frame = frame.assign(answer=answers, matched=np.asarray(matched, dtype=np.float64))
-    ours = (frame["answer"] == DIFFERS) & frame["system"].isin(list(SYSTEMS))
-    frame.loc[ours, "status"] = "invalid"
-    frame.loc[ours, "reason"] = frame.loc[ours, "matched"].map(
-        lambda share: f"its tokens differ from full load's ({share:.0%} agree before the first difference)"
-    )
-    frame.loc[ours, ["tok_s", "ttft_s", "hit_rate"]] = float("nan")
-    return frame
-
-
-def _question(record: Record) -> tuple[object, ...]:
-    return tuple(getattr(record.cell, key) for key in QUESTION)
-
-
-def _tokens(record: Record) -> list[tuple[int | None, ...]]:
-    return [prompt.tokens for prompt in record.observations.prompts]
-
-
-def _compare(tokens: list[tuple[int | None, ...]], reference: list[tuple[int | None, ...]] | None) -> tuple[str, float]:
-    """`SAME`, `DIFFERS` or `UNKNOWN`, and the mean share of each prompt's tokens before the first difference."""
-    if reference is None or any(token is None for prompt in (*tokens, *reference) for token in prompt):
-        return UNKNOWN, float("nan")
-    shares = []
-    for ours, theirs in zip(tokens, reference, strict=True):
-        agreed = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), len(theirs))
-        shares.append(agreed / len(theirs))
-    return (SAME if min(shares) == 1.0 else DIFFERS), float(np.mean(shares))
 
 
 def _with_shares(frame: pd.DataFrame) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from seqmoe.report.table import ShortTable
 from seqmoe.spec.paths import Home
 from seqmoe.spec.system import SYSTEMS
 
+_LOAD = "load_average"
 _MARKS = {"unsupported": "cross", "not_installed": "ring"}
 
 
@@ -68,15 +69,25 @@ def environments(records: Iterable[Record]) -> list[Environment]:
     """The distinct fingerprints of the records, the most recent first."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(repr(record.environment), []).append(record)
+        groups.setdefault(repr(_lasting(record)), []).append(record)
     found = []
     for group in groups.values():
         started = sorted(record.started for record in group)
-        environment = group[0].environment
-        lines = tuple(_lines({key: value for key, value in environment.items() if key != "host"}))
-        host = str(environment.get("host", "unknown host"))
-        found.append(Environment(host, len(group), started[0], started[-1], lines))
+        lasting = _lasting(group[0])
+        lines = [*_lines({key: value for key, value in lasting.items() if key != "host"}), *_loads(group)]
+        host = str(lasting.get("host", "unknown host"))
+        found.append(Environment(host, len(group), started[0], started[-1], tuple(lines)))
     return sorted(found, key=lambda environment: environment.last, reverse=True)
+
+
+def _lasting(record: Record) -> dict[str, Any]:
+    """The fingerprint without what differs from one run to the next."""
+    return {key: value for key, value in record.environment.items() if key != _LOAD}
+
+
+def _loads(records: list[Record]) -> list[tuple[str, str]]:
+    loads = [float(record.environment[_LOAD]) for record in records if _LOAD in record.environment]
+    return [("load average", f"{min(loads):g} to {max(loads):g} while these were recorded")] if loads else []
 
 
 def _commands(text: str) -> Markup:

@@ -176,9 +176,11 @@ def test_a_damaged_transcription_is_an_error_that_names_the_file(tmp_path):
 
 def test_environments_are_listed_once_with_nested_values_flattened():
     gpus = [{"name": "A", "memory": "8"}]
-    records = [record(cell()), record(cell(), repeat=1), record(cell(), host="other", gpus=gpus)]
+    records = [record(cell(), load_average=0.5), record(cell(), repeat=1, load_average=1.25)]
+    records.append(record(cell(), host="other", gpus=gpus))
     found = environments(records)
     assert sorted((entry.host, entry.records) for entry in found) == [("cpu-example-2c", 2), ("other", 1)]
+    assert ("load average", "0.5 to 1.25 while these were recorded") in next(e for e in found if e.records == 2).lines
     lines = dict(next(entry for entry in found if entry.host == "other").lines)
     assert (
         lines["gpus 0 name"] == "A" and lines["cpu instruction sets"] == "avx2, avx512f" and lines["git dirty"] == "no"
