@@ -60,14 +60,11 @@ def reference_train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train the reference model from scratch by its recipe, on one CPU thread (about two hours)."""
-    import torch
-
     from seqmoe.reference.recipe import Recipe
     from seqmoe.reference.release import release
     from seqmoe.reference.training import train
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    torch.set_num_threads(1)
     try:
         recipe = Recipe(seed=seed) if tokens is None else Recipe(seed=seed, tokens=tokens)
     except ValueError as error:

@@ -39,6 +39,7 @@ class FirstOrder:
         self._transition = np.ascontiguousarray(transition, dtype=np.float32)
         self._share = np.zeros((self.layers, self.experts), dtype=np.float32)
         self._average = np.full((self.layers, self.experts), top_k / self.experts, dtype=np.float32)
+        self._rollout = np.empty((self.layers, self.experts, 0), dtype=np.float32)
 
     def reset(self) -> None:
         """Forget the request."""
@@ -56,17 +57,26 @@ class FirstOrder:
     def forecast(self, first_layer: int, last_layer: int, lookahead: int) -> Forecast:
         """Probability that each expert of these layers is active in the next step, and in ``lookahead`` more."""
         rows = slice(first_layer, last_layer)
-        transition = self._transition[rows]
-        probability = np.empty((lookahead + 1, *self._share[rows].shape), dtype=np.float32)
-        share = self._share[rows, None]
-        for step in range(lookahead + 1):
-            chance = np.matmul(share, transition)
-            probability[step] = chance[:, 0]
-            share = chance / np.maximum(chance.sum(-1, keepdims=True), 1e-9)
+        if self._rollout.shape[2] != (lookahead + 1) * self.experts:
+            self._rollout = self._powers(lookahead + 1)
+        chance = np.matmul(self._share[rows, None], self._rollout[rows])
+        probability = chance.reshape(-1, lookahead + 1, self.experts).transpose(1, 0, 2)
         if self.recent:
             probability *= 1 - self.recent
             probability += self.recent * self._average[rows]
         return Forecast(probability, first_layer)
+
+    def _powers(self, steps: int) -> NDArray[np.float32]:
+        """[layers, experts, steps * experts]: the transition's first powers side by side, one product per forecast.
+
+        Every row of the transition sums to top_k; divided by it, an expert's chance becomes its share again.
+        """
+        power = self._transition
+        powers = [power]
+        for _ in range(steps - 1):
+            power = np.matmul(power / self.top_k, self._transition)
+            powers.append(power)
+        return np.concatenate(powers, axis=2)
 
     def save(self, path: Path) -> None:
         """Write the statistics as compressed numpy arrays (float16), whole or not at all."""
@@ -104,7 +114,7 @@ class FirstOrder:
             raise InputError(f"{path}: not a first-order predictor: {error}") from None
 
 
-def fit(traces: TraceSet, recent: float = 0.0, momentum: float = 0.95) -> FirstOrder:
+def fit(traces: TraceSet, recent: float = 0.0, momentum: float = 0.9) -> FirstOrder:
     """Count transitions between consecutive tokens of each request; rows without data fall back to popularity."""
     layers, experts = traces.layers, traces.experts
     together = np.zeros((layers, experts, experts), dtype=np.float64)

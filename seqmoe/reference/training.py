@@ -124,8 +124,10 @@ def held_out_perplexity(checkpoint: Path, tokens: np.ndarray, recipe: Recipe) ->
 def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path:
     """Train to the end of the recipe; returns the folder of the finished checkpoint (bf16 safetensors + tokenizer).
 
-    Progress is kept in ``folder``; a second call after an interruption continues from the last checkpoint.
+    Progress is kept in ``folder``; a second call after an interruption continues from the last checkpoint. One thread:
+    two on a busy machine with two cores are many times slower.
     """
+    torch.set_num_threads(1)
     learned, data = prepare(recipe, folder)
     torch.manual_seed(recipe.seed)
     config = model_config(recipe)
@@ -166,7 +168,12 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         if step % 20 == 0:
             rate = (step + 1 - first) * recipe.tokens_per_step / (now - started)
             log.info(
-                "step %d/%d loss %.3f balance %.3f %.0f tok/s", step, recipe.steps, loss.item(), balance.mean().item(), rate
+                "step %d/%d loss %.3f balance %.3f %.0f tok/s",
+                step,
+                recipe.steps,
+                loss.item(),
+                balance.mean().item(),
+                rate,
             )
         if now - saved > checkpoint_minutes * 60 or step + 1 == recipe.steps:
             saved = now

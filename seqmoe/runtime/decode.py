@@ -53,7 +53,7 @@ class Decoder:
         keep_logits: bool = False,
         on_token: Callable[[int, int], None] | None = None,
     ) -> Generation:
-        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text is never chosen, as when other engines ignore it.
+        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text is never chosen, as when engines ignore it.
 
         ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
         as far as it is quick.
