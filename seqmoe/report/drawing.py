@@ -123,8 +123,10 @@ def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float) -> None:
     axes.set_xlabel("Experts on the device" if residency else "Batch size")
     axes.set_ylabel(panel.unit)
     axes.set_title(panel.title, loc="left", fontweight="bold", pad=20)
-    axes.annotate(panel.note, (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points", fontsize=8.0,
-                  color=style.MUTED)  # fmt: skip
+    note = axes.annotate(panel.note, (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points",
+                         fontsize=7.5, color=style.MUTED)  # fmt: skip
+    # A long note must not press the axes together; it may run to the edge.
+    note.set_in_layout(False)
     if panel.full is not None:
         axes.axhline(panel.full, color=style.INK, linewidth=1.1, linestyle=(0, (5, 2.5)), zorder=1)
         text = "full load" if panel.full == 100.0 else f"full load {panel.full:.{panel.digits}f}"

@@ -59,6 +59,22 @@ def absences(summary: pd.DataFrame) -> list[Absence]:
     return sorted(rows, key=lambda absence: -absence.cells)
 
 
+def workloads(summary: pd.DataFrame) -> str:
+    """What the observed cells did, in words, where that is one or two things; the table tells where it is more."""
+    keys = ["batch", "prompts", "dataset", "decode_tokens"]
+    found = summary[keys].drop_duplicates()
+    if len(found) > 2:
+        return f"{len(found)} workloads, named in the table."
+    ran = summary.loc[summary["status"] == "ok", "repeats"]
+    counts = " to ".join(str(count) for count in dict.fromkeys((ran.min(), ran.max()))) if len(ran) else ""
+    repeats = f"; {counts} repeat{'' if counts == '1' else 's'}" if counts else ""
+    each = [
+        f"{row['prompts']} prompts of {row['dataset']}, batch {row['batch']}, {row['decode_tokens']} tokens each"
+        for _, row in found.iterrows()
+    ]
+    return f"{'; '.join(each)}{repeats}." if each else ""
+
+
 def _share(row: pd.Series, home: Home) -> Fact:
     low, high = row["share_low"], row["share_high"]
     interval = f", 95% interval {low:.1%} to {high:.1%}" if np.isfinite(low) else ""

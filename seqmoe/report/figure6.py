@@ -125,10 +125,9 @@ class Figure6:
         full = None
         if metric == "share":
             bars, full = bars[bars["system"] != "FullLoad"], 100.0
-        tokens = f"{first['decode_tokens']} tokens"
         return Panel(
             title=f"{first['model_title']}, {lane}",
-            note=f"{self._where(first)}, {tokens}",
+            note=self._note(rows),
             lane=lane,
             axis="batch_size" if group == "batch" else "residency",
             unit=unit,
@@ -138,12 +137,17 @@ class Figure6:
             digits=digits,
         )
 
-    def _where(self, row: pd.Series) -> str:
+    def _note(self, rows: pd.DataFrame) -> str:
+        """Where it ran, and how many tokens were decoded if that is not the same in all panels."""
+        tokens = f", {rows.iloc[0]['decode_tokens']} tokens" if self._summary["decode_tokens"].nunique() > 1 else ""
+        return f"{self._where(rows)}{tokens}"
+
+    def _where(self, rows: pd.DataFrame) -> str:
+        row = rows.iloc[0]
         if row["hardware"] == "host":
             return "this host" if self._summary["host"].nunique() == 1 else str(row["host"])
         profile = self._profile(str(row["hardware"]))
-        ratio = f", {profile.emulated_overlap_ratio:.2f} experts a layer" if profile else ""
-        return f"{_short(profile.title) if profile else row['hardware']}{ratio}"
+        return f"{_short(profile.title) if profile else row['hardware']}{_ratio(rows)}"
 
     def _profile(self, name: str) -> HardwareProfile | None:
         try:
@@ -184,6 +188,15 @@ class Figure6:
                 full=float(full.iloc[0]) if len(full) else None,
                 logarithmic=group == "ttft",
             )
+
+
+def _ratio(rows: pd.DataFrame) -> str:
+    """The overlap ratio, in experts that cross the link per layer of full-load computation: asked for and reached."""
+    asked, reached = rows["overlap_ratio"].dropna(), rows["overlap_achieved"].dropna()
+    if asked.empty:
+        return ""
+    ends = dict.fromkeys(f"{value:.2f}" for value in (reached.min(), reached.max())) if len(reached) else {}
+    return f", {asked.median():.2f} experts a layer" + (f" (reached {'-'.join(ends)})" if ends else "")
 
 
 def _short(title: str) -> str:

@@ -20,6 +20,11 @@ WORKLOAD = [
     "suite", "host", "lane", "hardware", "model", "panel", "batch", "dataset", "prompts", "decode_tokens", "seed",
 ]  # fmt: skip
 METRICS = ("tok_s", "ttft_s", "hit_rate", "share")
+# Beside the hit rate, always: expert bytes over the link per output token, the routing's diversity, and the overlap
+# ratio that an emulated run asked for and reached.
+CIRCUMSTANCES = (
+    "bytes_on_demand", "bytes_prefetched", "bytes_wasted", "distinct_experts", "overlap_ratio", "overlap_achieved",
+)  # fmt: skip
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 
@@ -28,9 +33,10 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
     """One row per host, cell and repeat (the last written); hosts in turn, each in the order of writing.
 
     Columns: the cell's fields, ``host``, ``system_title``, ``model_title``, ``repeat``, ``status``, ``reason``,
-    ``hint``, the metrics (NaN where there is none, with ``hit_note`` for a missing hit rate), ``answer`` (how the
-    greedy tokens compare with full load's) and ``matched`` (the mean share of tokens before the first difference),
-    ``share`` (of full load's throughput in the same repeat). A row of our own runtime whose tokens differ is `invalid`.
+    ``hint``, `METRICS` (NaN where there is none, with ``hit_note`` for a missing hit rate; ``share`` is of full load's
+    throughput in the same repeat), `CIRCUMSTANCES`, ``answer`` (how the greedy tokens compare with full load's) and
+    ``matched`` (the mean share of tokens before the first difference). A row of our own runtime whose tokens differ is
+    `invalid`.
     """
     hosts: dict[str, list[Record]] = {}
     for record in records:
@@ -42,7 +48,7 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
     "hardware", "seed", "cell_key", "host", "system_title", "model_title", "repeat", "status", "reason", "hint",
-    "tok_s", "ttft_s", "hit_rate", "hit_note", "overlap_ratio", "answer", "matched",
+    "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched",
 ]  # fmt: skip
 
 
@@ -74,7 +80,10 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
         "ttft_s": _number(metrics.ttft_s(record)),
         "hit_rate": _number(hit_rate),
         "hit_note": hit_rate.reason if isinstance(hit_rate, metrics.Missing) and record.status.ok else "",
+        **{f"bytes_{kind}": _number(metrics.bytes_per_output_token(record, kind)) for kind in metrics.BYTES},
+        "distinct_experts": _number(metrics.distinct_experts_per_layer(record)),
         "overlap_ratio": _number(metrics.stat(record, "overlap_ratio")),
+        "overlap_achieved": _number(metrics.stat(record, "overlap_ratio_achieved")),
         "answer": _answer(record, answer),
         "matched": _matched(record, answer),
     }

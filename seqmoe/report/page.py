@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from seqmoe.harness.record import Record
 from seqmoe.report import style
-from seqmoe.report.facts import absences, facts
+from seqmoe.report.facts import absences, facts, workloads
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.panel import Panel
 from seqmoe.report.svg import panel_svg
@@ -52,6 +52,7 @@ def render(figure: Figure6, summary: pd.DataFrame, table: ShortTable, records: l
             grid.append((row.title, [Markup(picture) for picture in small]))
     return templates.get_template("page.html.j2").render(
         facts=facts(summary, home),
+        workloads=workloads(summary),
         observed=pictures,
         printed=grid,
         systems=_colours(everything),

@@ -7,14 +7,15 @@ from collections import Counter
 import pandas as pd
 
 from seqmoe.harness.statistics import summarize
-from seqmoe.report.frame import DIFFERS, METRICS, SAME, UNKNOWN
+from seqmoe.report import style
+from seqmoe.report.frame import CIRCUMSTANCES, DIFFERS, METRICS, SAME, UNKNOWN
 
 _KEPT = [
     "suite", "panel", "lane", "hardware", "model", "model_title", "host", "system", "system_title", "residency",
     "batch", "dataset", "prompts", "decode_tokens", "seed", "cell_key",
 ]  # fmt: skip
 COLUMNS = [
-    *_KEPT, "status", "reason", "hint", "repeats", "answer", "matched", "hit_note", "overlap_ratio",
+    *_KEPT, "status", "reason", "hint", "repeats", "answer", "matched", "hit_note", *CIRCUMSTANCES,
     *(f"{metric}{part}" for metric in METRICS for part in ("", "_low", "_high")),
 ]  # fmt: skip
 
@@ -22,11 +23,17 @@ COLUMNS = [
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per cell and host of a `seqmoe.report.frame.records_frame`, with the columns `COLUMNS`.
 
-    A metric ``m`` is the median ``m`` with ``m_low`` and ``m_high``. Repeats that failed give no value; a cell is `ok`
-    if any repeat was, and ``reason`` then says how many were not.
+    Rows stand host by host; within one, the lane with most results comes first, and within a lane the order is that of
+    writing. A metric ``m`` is the median ``m`` with ``m_low`` and ``m_high``; what is not compared is a median alone.
+    Repeats that failed give no value; a cell is `ok` if any repeat was, and ``reason`` then says how many were not.
     """
     groups = frame.groupby(["host", "cell_key"], sort=False)
-    return pd.DataFrame([_cell(rows) for _, rows in groups], columns=COLUMNS)
+    cells = pd.DataFrame([_cell(rows) for _, rows in groups], columns=COLUMNS)
+    lanes = list(style.LANES)
+    ran = (cells["status"] == "ok").groupby([cells["host"], cells["lane"]]).transform("sum")
+    place = {host: index for index, host in enumerate(dict.fromkeys(cells["host"]))}
+    order = cells.assign(host=cells["host"].map(place), ran=-ran, lane=cells["lane"].map(lanes.index))
+    return cells.loc[order.sort_values(["host", "ran", "lane"], kind="stable").index].reset_index(drop=True)
 
 
 def _cell(rows: pd.DataFrame) -> dict[str, object]:
@@ -42,7 +49,7 @@ def _cell(rows: pd.DataFrame) -> dict[str, object]:
         "answer": _answer(rows["answer"]),
         "matched": rows["matched"].min(),
         "hit_note": good.iloc[-1]["hit_note"] if len(good) else "",
-        "overlap_ratio": good["overlap_ratio"].median(),
+        **{name: good[name].median() for name in CIRCUMSTANCES},
     }
     for metric in METRICS:
         values = good[metric].dropna()

@@ -22,6 +22,7 @@ _WORK = {
 }  # fmt: skip
 _NUMERIC = ("Residency", "tok/s", "Share of full load", "Hit rate")
 _MISSING = "missing"
+_TRAFFIC = "Link, per token"
 _KEPT_WHOLE = ("System", "Lane", "Residency", "tok/s")
 _ALIKE = [*_WORK, "lane", "hardware", "system_title", "status", "reason", "hint"]
 
@@ -46,7 +47,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class ShortTable:
-    """Rows with one entry for each of ``headings``, and the reasons of what did not run or is not known.
+    """Rows with one entry for each of ``headings``, the ``reasons`` of what did not run, and ``remarks`` on what did.
 
     An interval in square brackets is the 95 % one of the median over repeats.
     """
@@ -54,23 +55,24 @@ class ShortTable:
     headings: tuple[str, ...]
     rows: tuple[TableRow, ...]
     reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Which columns hold numbers."""
-        return tuple(heading in _NUMERIC for heading in self.headings)
+        """Which columns are sorted as numbers."""
+        return tuple(heading in (*_NUMERIC, _TRAFFIC) for heading in self.headings)
 
     def rich(self) -> RenderableType:
         """The table for a terminal of 80 columns, one for each workload, with the reasons below."""
         parts = [list(rows) for _, rows in itertools.groupby(self.rows, key=lambda row: row.workload)]
         tables = [piece for part in parts for piece in (self._part(part), Text())]
-        return Group(*tables, *(Text(reason, style="dim") for reason in self.reasons))
+        return Group(*tables, *(Text(reason, style="dim") for reason in (*self.reasons, *self.remarks)))
 
     def _part(self, rows: list[TableRow]) -> Table:
         title = Text(rows[0].workload, style="bold") if rows[0].workload else None
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title,
                       title_justify="left", header_style="bold")  # fmt: skip
-        shown = [index for index, heading in enumerate(self.headings) if heading not in ("Note", "Workload")]
+        shown = [index for index, heading in enumerate(self.headings) if heading not in ("Note", "Workload", _TRAFFIC)]
         for index in shown:
             heading, number = self.headings[index], self.numeric[index]
             table.add_column(heading, justify="right" if number else "left", no_wrap=heading in _KEPT_WHOLE)
@@ -102,8 +104,8 @@ def short_table(summary: pd.DataFrame) -> ShortTable:
 
     rows = [_row(group, work[group.index[0]]) for group in sorted(groups, key=place)]
     workload = ("Workload",) if len(works) > 1 else ()
-    headings = ("System", *workload, "Lane", *_NUMERIC, "Same answer", "Note")
-    return ShortTable(headings, tuple(rows), tuple(_reasons(summary)))
+    headings = ("System", *workload, "Lane", *_NUMERIC, "Same answer", _TRAFFIC, "Note")
+    return ShortTable(headings, tuple(rows), tuple(_reasons(summary)), tuple(_remarks(summary)))
 
 
 def _workloads(summary: pd.DataFrame) -> dict[int, str]:
@@ -131,6 +133,7 @@ def _row(rows: pd.DataFrame, workload: str) -> TableRow:
         Entry(share, _key(row["share"]), short=share.partition(" ")[0]),
         Entry(hits, _key(row["hit_rate"]), short="-" if hits == _MISSING else hits),
         Entry(answer, answer),
+        Entry(_traffic(row), _key(row["bytes_on_demand"] + row["bytes_prefetched"])),
         Entry(note, note),
     )
     return TableRow(entries, row["status"] == "ok", workload)
@@ -155,6 +158,23 @@ def _hit_rate(row: pd.Series) -> str:
     return _MISSING if row["status"] == "ok" else ""
 
 
+def _traffic(row: pd.Series) -> str:
+    """Expert bytes over the link per output token, and what part of them was prefetched in vain."""
+    moved = row["bytes_on_demand"] + row["bytes_prefetched"]
+    if not np.isfinite(moved):
+        return ""
+    wasted = row["bytes_wasted"]
+    return _size(moved) + (f", {_size(wasted)} in vain" if np.isfinite(wasted) and wasted > 0 else "")
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
 def _answer(row: pd.Series) -> str:
     if row["answer"] == DIFFERS:
         return f"no ({row['matched']:.0%})"
@@ -164,16 +184,19 @@ def _answer(row: pd.Series) -> str:
 def _note(row: pd.Series) -> str:
     if row["status"] != "ok":
         return str(row["status"]).replace("_", " ")
-    missing = f"no hit rate: {row['hit_note']}" if row["hit_note"] else ""
-    return "; ".join(part for part in (row["reason"], missing) if part)
+    return str(row["reason"])
 
 
 def _reasons(summary: pd.DataFrame) -> list[str]:
-    reasons = [
+    return [
         f"{absence.status} ({absence.systems}): {absence.reason}" + (f". {absence.hint}" if absence.hint else "")
         for absence in absences(summary)
     ]
+
+
+def _remarks(summary: pd.DataFrame) -> list[str]:
     missing = summary[(summary["hit_note"] != "") & (summary["status"] == "ok")]
-    for note, rows in missing.groupby("hit_note", sort=False):
-        reasons.append(f"no hit rate ({', '.join(dict.fromkeys(rows['system_title']))}): {note}")
-    return reasons
+    return [
+        f"no hit rate ({', '.join(dict.fromkeys(rows['system_title']))}): {note}"
+        for note, rows in missing.groupby("hit_note", sort=False)
+    ]

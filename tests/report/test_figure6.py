@@ -133,9 +133,16 @@ def test_lanes_models_and_hosts_never_share_a_panel():
         record(cell(decode_tokens=12), 50.0),
     ]
     panels = figure_of(records).observed()
-    assert [panel.lane for panel in panels] == ["measured", "emulated", "paper", "measured", "measured", "measured"]
+    assert [panel.lane for panel in panels] == ["measured", "measured", "measured", "emulated", "paper", "measured"]
     assert all(len(panel.bars) == 1 for panel in panels if panel.lane == "measured")
     assert len({(panel.title, panel.note) for panel in panels}) == len(panels)
+
+
+def test_an_emulated_panel_says_which_overlap_ratio_was_asked_for_and_reached():
+    points = [cell(system="lru", residency=r, lane="emulated", hardware="rtx4090") for r in (0.25, 0.45)]
+    ratios = [{"overlap_ratio": 0.9, "overlap_ratio_achieved": reached} for reached in (0.84, 0.68)]
+    panels = figure_of([record(p, stats=s) for p, s in zip(points, ratios, strict=True)]).observed()
+    assert panels[0].note == "RTX 4090, 0.90 experts a layer (reached 0.68-0.84)"
 
 
 def test_a_batch_experiment_has_batch_sizes_on_its_axis_and_full_load_in_it():

@@ -35,19 +35,28 @@ def quick() -> ShortTable:
 
 
 def test_columns_are_those_that_the_main_command_promises(quick):
-    assert quick.headings == (
-        "System", "Lane", "Residency", "tok/s", "Share of full load", "Hit rate", "Same answer", "Note",
-    )  # fmt: skip
+    promised = ("System", "Lane", "Residency", "tok/s", "Share of full load", "Hit rate", "Same answer")
+    assert quick.headings == (*promised, "Link, per token", "Note")
 
 
 def test_values_carry_their_interval_and_unit():
     points = [record(cell(), speed, repeat) for repeat, speed in enumerate((40.0, 50.0, 60.0))]
     points += [record(cell(system="lru", residency=0.25), 20.0, repeat, stats={"hit_rate": 0.5}) for repeat in range(3)]
-    lru, full = texts(table_of(points))
+    table = table_of(points)
+    lru, full = texts(table)
     assert lru["tok/s"] == "20.0" and lru["Share of full load"] == "40.0% [33.3, 50.0]"
     assert lru["Hit rate"] == "50.0%" and lru["Same answer"] == "yes"
     assert full["tok/s"] == "50.0 [40.0, 60.0]" and full["Share of full load"] == "100%"
-    assert full["Hit rate"] == "missing" and "does not report hit_rate" in full["Note"]
+    assert full["Hit rate"] == "missing" and full["Note"] == ""
+    assert table.remarks == ("no hit rate (FullLoad): the system does not report hit_rate",)
+
+
+def test_bytes_over_the_link_stand_beside_the_hit_rate():
+    moved = {"bytes_on_demand": 22e6, "bytes_prefetched": 11e6, "bytes_wasted": 5.5e6}
+    point = cell(system="lru", residency=0.25, prompts=2, decode_tokens=11)
+    (row,) = texts(table_of([record(point, stats=moved)]))
+    # 33 MB over 2 * 11 tokens
+    assert row["Link, per token"] == "1.5 MB, 250 kB in vain"
 
 
 def test_cells_that_failed_alike_are_one_row_with_their_span(quick):
