@@ -30,14 +30,14 @@ class Recipe:
 
     sequence_length: int = 512
     sequences_per_step: int = 4
-    tokens: int = 14_000_000
+    tokens: int = 12_000_000
     learning_rate: float = 2e-3
     warmup_share: float = 0.03
     decay_share: float = 0.35
     weight_decay: float = 0.05
     gradient_clip: float = 1.0
     balance_weight: float = 0.01
-    balance_margin: float = 1.9
+    balance_margin: float = 1.7
     capacity_factor: float = 1.5
     held_out_share: float = 0.02
     seed: int = 0
