@@ -73,7 +73,7 @@ def environments(records: Iterable[Record]) -> list[Environment]:
         groups.setdefault(repr(_lasting(record)), []).append(record)
     found = []
     for group in groups.values():
-        started = sorted(record.started for record in group)
+        started = sorted(record.started[:16].replace("T", " ") for record in group)
         lasting = _lasting(group[0])
         lines = [*_lines({key: value for key, value in lasting.items() if key != "host"}), *_loads(group)]
         host = str(lasting.get("host", "unknown host"))
