@@ -6,10 +6,19 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch import nn
+import torch
 
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.geometry import Geometry
+
+
+class ExpertsModule(Protocol):
+    """A layer's fused experts in Transformers, and what the runtime attaches to them."""
+
+    gate_up_proj: torch.Tensor
+    down_proj: torch.Tensor
+    seqmoe_layer: int
+    seqmoe_router: Any
 
 
 class Family(Protocol):
@@ -21,7 +30,7 @@ class Family(Protocol):
         """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights."""
         ...
 
-    def experts(self, model: nn.Module) -> list[nn.Module]:
+    def experts(self, model: Any) -> list[ExpertsModule]:
         """The experts module of each MoE layer, in layer order."""
         ...
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
-from seqmoe.adapters.base import ExpertShape
+from seqmoe.adapters.base import ExpertShape, ExpertsModule
 from seqmoe.spec.geometry import Geometry
 
 
@@ -27,7 +25,7 @@ class Qwen3Moe:
         shape = ExpertShape(config.hidden_size, config.moe_intermediate_size)
         return Geometry(len(sparse), config.num_experts, config.num_experts_per_tok, expert_bytes=shape.numbers * 4)
 
-    def experts(self, model: nn.Module) -> list[nn.Module]:
+    def experts(self, model: Any) -> list[ExpertsModule]:
         """The experts module of each MoE layer, in layer order."""
         return [layer.mlp.experts for layer in model.model.layers if hasattr(layer.mlp, "experts")]
 

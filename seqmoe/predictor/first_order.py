@@ -124,7 +124,7 @@ def fit(traces: TraceSet, recent: float = 0.0, momentum: float = 0.9) -> FirstOr
         active = np.zeros((len(request.experts), layers, experts), dtype=np.float32)
         steps, rows, _ = np.nonzero(request.experts != MISSING)
         active[steps, rows, request.experts[request.experts != MISSING]] = 1
-        complete = active.any(-1)
+        complete: NDArray[np.bool_] = np.any(active, axis=-1)
         pairs = (complete[:-1] & complete[1:])[..., None]
         before, after = active[:-1] * pairs, active[1:]
         together += np.einsum("tli,tlj->lij", before, after, optimize=True)

@@ -28,7 +28,8 @@ def collect_routing(engine: Engine, tokens: NDArray[np.int64], windows: int) -> 
     engine.place_full()
     requests = []
     for start in starts:
-        engine.router.recorded = recorded = []
+        recorded: list[NDArray[np.int32]] = []
+        engine.router.recorded = recorded
         engine.generate(tokens[start : start + _WINDOW].tolist(), 1)
         experts = np.stack(recorded[: geometry.layers], axis=1).astype(np.int16)
         requests.append(RequestTrace(experts, np.full(len(experts), DECODE, dtype=np.uint8)))

@@ -41,7 +41,6 @@ class Decoder:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._limit = int(model.config.max_position_embeddings)
         end = model.config.eos_token_id
         self._end = [] if end is None else [end] if isinstance(end, int) else list(end)
 
@@ -57,22 +56,12 @@ class Decoder:
 
         ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
         as far as it is quick.
-
-        Raises ``ValueError`` for an empty prompt, or one that does not fit the model's context with its output.
         """
-        if not prompt:
-            raise ValueError("the prompt has no tokens; give at least one character")
-        if tokens < 1:
-            raise ValueError(f"tokens = {tokens}: must be at least 1")
-        if len(prompt) + tokens > self._limit:
-            raise ValueError(
-                f"{len(prompt)} prompt tokens + {tokens} new ones exceed the model's context of {self._limit}"
-            )
         cache = StaticCache(config=self._model.config, max_cache_len=len(prompt) + tokens)
         result = Generation(time.perf_counter_ns())
         ids = torch.tensor([prompt])
         for _ in range(tokens):
-            logits = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
+            logits = self._model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
             allowed = logits.clone()
             allowed[self._end] = -torch.inf
             token = int(allowed.argmax())

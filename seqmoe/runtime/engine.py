@@ -6,20 +6,14 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-from transformers.models.auto.tokenization_auto import AutoTokenizer
 
-from seqmoe.adapters.base import family_of
 from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.decode import Decoder, Generation
-from seqmoe.runtime.offload import NAME, FullLoad, Offloaded, Router
+from seqmoe.runtime.offload import FullLoad, Offloaded, Router
 from seqmoe.runtime.placement import ExpertPool, move_experts_to_host
-from seqmoe.spec.errors import InputError
-from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
 
 _CALIBRATION_PROMPT = 16
@@ -42,32 +36,22 @@ class Emulation:
 class Engine:
     """One model on this host, its experts in the host pool."""
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerFast, geometry: Geometry, experts: list[Any]) -> None:
-        self.tokenizer = tokenizer
-        self.geometry = geometry
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        model = checkpoint.load_model()
+        experts = checkpoint.family.experts(model)
+        self.checkpoint = checkpoint
+        self.tokenizer = checkpoint.tokenizer
+        self.geometry = checkpoint.geometry
         self.host: ExpertPool = move_experts_to_host(experts)
-        self.router = Router(experts, geometry.experts)
+        self.router = Router(experts, self.geometry.experts)
         self._decoder = Decoder(model)
         self._layer_seconds: float | None = None
         self.place_full()
 
     @staticmethod
-    def load(checkpoint: Path | str) -> Engine:
-        """Load a checkpoint folder or hub id in float32, and move its experts to the host pool.
-
-        Raises `InputError` for a path that does not exist, or a model family that the runtime does not know.
-        """
-        try:
-            config = AutoConfig.from_pretrained(checkpoint)
-            family = family_of(config.model_type)
-            model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, experts_implementation=NAME)
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        except (OSError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"model {str(checkpoint)!r}: cannot be loaded: {reason}") from None
-        return Engine(model.eval(), tokenizer, family.geometry(config), family.experts(model))
+    def load(source: Path | str) -> Engine:
+        """Load a checkpoint folder or hub id in float32, and move its experts to the host pool."""
+        return Engine(Checkpoint.open(source))
 
     def place_full(self) -> None:
         """Full load: every expert resident."""
@@ -110,7 +94,11 @@ class Engine:
         keep_logits: bool = False,
         on_token: Callable[[int, int], None] | None = None,
     ) -> Generation:
-        """Greedy decoding of one prompt through the chosen placement; see `Decoder.generate`."""
+        """Greedy decoding of one prompt through the chosen placement; see `Decoder.generate`.
+
+        Raises ``ValueError`` for lengths that the model cannot take.
+        """
+        self.checkpoint.check_lengths(prompt, tokens)
         return self._decoder.generate(prompt, tokens, keep_logits, on_token)
 
     @property

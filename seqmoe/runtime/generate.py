@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from seqmoe.predictor.load import predictor_for
+from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, placement_statistics
 from seqmoe.spec.errors import InputError
@@ -62,10 +63,15 @@ def generate(
     """
     torch.set_num_threads(threads)
     forecaster = predictor_for(spec, predictor)
-    engine = Engine.load(checkpoint)
+    opened = Checkpoint.open(checkpoint)
+    ids = opened.tokenizer.encode(prompt)
     try:
-        engine.geometry.slots(residency)
-        ids = engine.tokenizer.encode(prompt)
+        opened.geometry.slots(residency)
+        opened.check_lengths(ids, tokens)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    engine = Engine(opened)
+    try:
         emulation = engine.emulate(overlap_ratio) if overlap_ratio is not None else None
         engine.place(spec, residency, forecaster, emulation)
         meter = DecodeMeter(engine)
@@ -78,10 +84,6 @@ def generate(
         result = engine.generate(ids, tokens, on_token=on_token)
         meter.prompt_done()
         totals = placement_statistics(engine, emulation)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(str(error)) from None
     finally:
         engine.close()
     names = ("stall_seconds", "overlap_ratio", "overlap_ratio_achieved", "layer_seconds", "link_seconds_per_expert")

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.budget import TransferBudget
 from seqmoe.core.moe import moe_swiglu, reduce_contributions
 from seqmoe.core.pipeline import OffloadPipeline
@@ -123,7 +124,7 @@ class Offloaded:
 class Router:
     """Connects the experts modules of one model to a placement, and keeps what was routed if asked to."""
 
-    def __init__(self, modules: list[torch.nn.Module], experts: int) -> None:
+    def __init__(self, modules: list[ExpertsModule], experts: int) -> None:
         self.placement: Placement | None = None
         self.batch = 1
         self.recorded: list[NDArray[np.int32]] | None = None

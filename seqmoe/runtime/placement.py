@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
+from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.link import Link
 
 
@@ -40,7 +40,7 @@ class ExpertPool:
         )
 
 
-def move_experts_to_host(experts: list[nn.Module]) -> ExpertPool:
+def move_experts_to_host(experts: list[ExpertsModule]) -> ExpertPool:
     """Take the fused expert parameters out of the modules, layer by layer, into one host pool in float32."""
     first = experts[0]
     count = first.gate_up_proj.shape[0]

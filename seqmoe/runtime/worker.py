@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import seqmoe
 from seqmoe.predictor.load import predictor_for
@@ -126,7 +127,8 @@ class Worker:
         difference, same = 0.0, True
         distinct: list[float] = []
         for index, (prompt, answer) in enumerate(zip(request.prompts, answers, strict=True)):
-            engine.router.recorded = recorded = []
+            recorded: list[NDArray[np.int32]] = []
+            engine.router.recorded = recorded
             result = engine.generate(list(prompt), request.decode_tokens, keep_logits=True, on_token=meter)
             meter.prompt_done()
             self._emit(event="request", prompt=index, time_ns=result.request_ns)

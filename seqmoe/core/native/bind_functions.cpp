@@ -73,29 +73,29 @@ void bind_moe(nb::module_& module) {
       "moe_swiglu",
       [](Array<const float, 2> x, Array<const float, 3> gate_up, Array<const float, 3> down,
          Array<const int32_t, 2> slots, Array<const float, 2> weights, Array<float, 3> contribution) {
-        const MoeShape shape{x.shape(0), slots.shape(1), x.shape(1), down.shape(2)};
-        check(slots.shape(0) == shape.tokens, "slots must be [T, K] for x [T, H]");
-        check(weights.shape(0) == shape.tokens && weights.shape(1) == shape.choices, "weights must be [T, K]");
-        check(gate_up.shape(1) == 2 * shape.width && gate_up.shape(2) == shape.hidden, "gate_up must be [S, 2I, H]");
-        check(down.shape(0) == gate_up.shape(0) && down.shape(1) == shape.hidden, "down must be [S, H, I]");
-        check(contribution.shape(0) == shape.tokens && contribution.shape(1) == shape.choices &&
-                  contribution.shape(2) == shape.hidden,
+        const size_t tokens = x.shape(0), choices = slots.shape(1), hidden = x.shape(1), width = down.shape(2);
+        check(slots.shape(0) == tokens, "slots must be [T, K] for x [T, H]");
+        check(weights.shape(0) == tokens && weights.shape(1) == choices, "weights must be [T, K]");
+        check(gate_up.shape(1) == 2 * width && gate_up.shape(2) == hidden, "gate_up must be [S, 2I, H]");
+        check(down.shape(0) == gate_up.shape(0) && down.shape(1) == hidden, "down must be [S, H, I]");
+        check(contribution.shape(0) == tokens && contribution.shape(1) == choices && contribution.shape(2) == hidden,
               "contribution must be [T, K, H]");
         for (size_t i = 0; i < slots.size(); ++i)
           check(slots.data()[i] < static_cast<int64_t>(down.shape(0)), "a slot lies outside the pool");
         nb::gil_scoped_release unlocked;
-        moe_swiglu(shape, x.data(), gate_up.data(), down.data(), slots.data(), weights.data(), contribution.data());
+        moe_swiglu({tokens, choices, hidden, width, x.data(), gate_up.data(), down.data(), slots.data(),
+                    weights.data(), contribution.data()});
       },
       "x"_a.noconvert(), "gate_up"_a.noconvert(), "down"_a.noconvert(), "slots"_a, "weights"_a,
       "contribution"_a.noconvert());
   module.def(
       "reduce_contributions",
       [](Array<const float, 3> contribution, Array<float, 2> out) {
-        const MoeShape shape{contribution.shape(0), contribution.shape(1), contribution.shape(2), 0};
-        check(shape.choices > 0, "contribution must be [T, K, H] with K at least 1");
-        check(out.shape(0) == shape.tokens && out.shape(1) == shape.hidden, "out must be [T, H]");
+        const size_t tokens = out.shape(0), choices = contribution.shape(1), hidden = out.shape(1);
+        check(choices > 0, "contribution must be [T, K, H] with K at least 1");
+        check(contribution.shape(0) == tokens && contribution.shape(2) == hidden, "out must be [T, H]");
         nb::gil_scoped_release unlocked;
-        reduce_contributions(shape, contribution.data(), out.data());
+        reduce_contributions(tokens, choices, hidden, contribution.data(), out.data());
       },
       "contribution"_a.noconvert(), "out"_a.noconvert());
 }

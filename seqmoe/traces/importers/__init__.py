@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.importers import fingerprint_npz, route_trace
 
-_READERS = (route_trace, fingerprint_npz)
+
+class Reader(Protocol):
+    """What a format's module offers."""
+
+    FORMAT: str
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that starts so is of this format."""
+        ...
+
+    def read(self, path: Path) -> TraceSet:
+        """Read the whole file, or raise `InputError`."""
+        ...
+
+
+_READERS: tuple[Reader, ...] = (route_trace, fingerprint_npz)
 
 
 def import_traces(path: Path) -> TraceSet:
