@@ -1,4 +1,3 @@
-import enum
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -76,11 +75,6 @@ class OffloadPipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-class Policy(enum.Enum):
-    LRU = 0
-    LFU = 1
-    BELADY = 2
-
 def feasible_set(
     deadline: NDArray[np.int64],
     confidence: NDArray[np.float32],
@@ -103,13 +97,5 @@ def moe_swiglu(
 ) -> None: ...
 def reduce_contributions(contribution: _Array, out: _Array) -> None: ...
 def replay(
-    layers: int,
-    experts: int,
-    slots: int,
-    event_layer: NDArray[np.int32],
-    event_start: NDArray[np.int64],
-    expert: NDArray[np.int32],
-    count_from_event: int,
-    policy: Policy,
-    sequential: bool,
-) -> tuple[int, int, int, int]: ...
+    keys: int, slots: int, start: NDArray[np.int64], key: NDArray[np.int32], count_from: int, policy: int
+) -> tuple[int, int, int]: ...

@@ -7,6 +7,8 @@ deadline more than 2^20 positions ahead, raises ``ValueError``.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,7 @@ def feasible_set(
     At most ``floor(max(1, budget_current) + budget_average * (d - position - 1))`` tasks are due by d. Tasks due by the
     next layer (``deadline <= position + 1``) are no candidates: they could not complete in time.
     """
+    _check(deadline, confidence, position, budget_current, budget_average)
     return _native.feasible_set(deadline, confidence, position, budget_current, budget_average)
 
 
@@ -32,6 +35,11 @@ def feasible_within(
     deadline: NDArray[np.int64], confidence: NDArray[np.float32], capacity: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """The same for any capacities: at most ``capacity[d]`` tasks are due by d, for d from 0; they must not decrease."""
+    _check(deadline, confidence)
+    if (np.diff(capacity, prepend=0) < 0).any():
+        raise ValueError("capacity must be neither negative nor decreasing")
+    if ((deadline < 0) | (deadline >= len(capacity))).any():
+        raise ValueError(f"every deadline must lie in 0..{len(capacity) - 1}, where there is a capacity")
     return _native.feasible_within(deadline, confidence, capacity)
 
 
@@ -43,4 +51,20 @@ def select(
     budget_average: float,
 ) -> int:
     """Index of the task to send next, the earliest deadline of the feasible set (line 11); -1 if it is empty."""
+    _check(deadline, confidence, position, budget_current, budget_average)
     return _native.select(deadline, confidence, position, budget_current, budget_average)
+
+
+def _check(
+    deadline: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+    position: int = 0,
+    budget_current: float = 0.0,
+    budget_average: float = 0.0,
+) -> None:
+    if len(deadline) != len(confidence):
+        raise ValueError(f"{len(deadline)} deadlines, but {len(confidence)} confidences")
+    if position < 0:
+        raise ValueError(f"position = {position}: must not be negative")
+    if not (math.isfinite(budget_current) and 0 <= budget_average < math.inf):
+        raise ValueError(f"budgets {budget_current}, {budget_average}: must be finite, the average not negative")

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from seqmoe.core import _native
 
-_POLICY = {"lru": _native.Policy.LRU, "lfu": _native.Policy.LFU, "belady": _native.Policy.BELADY}
-POLICIES = tuple(_POLICY)
+# In the order of the enumeration in native/replay.h.
+POLICIES = ("lru", "lfu", "belady")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,24 @@ def replay(
     Raises ``ValueError`` for an unknown policy or malformed arrays, ``RuntimeError`` for an event that exceeds the
     slots.
     """
-    if policy not in _POLICY:
+    if policy not in POLICIES:
         raise ValueError(f"policy {policy!r}: must be one of {', '.join(POLICIES)}")
-    return ReplayCounts(
-        *_native.replay(
-            layers,
-            experts,
-            slots,
-            event_layer,
-            event_start,
-            expert,
-            count_from_event,
-            _POLICY[policy],
-            sequential,
-        )
-    )
+    if min(layers, experts, slots) < 1:
+        raise ValueError("layers, experts and slots must be at least 1")
+    sizes = np.diff(event_start)
+    if len(sizes) != len(event_layer) or event_start[0] != 0 or event_start[-1] != len(expert) or (sizes < 0).any():
+        raise ValueError("event_start must lead from 0 to the number of accesses, one step per event")
+    if not 0 <= count_from_event <= len(event_layer):
+        raise ValueError(f"count_from_event = {count_from_event}: there are {len(event_layer)} events")
+    if not (_all_below(event_layer, layers) and _all_below(expert, experts)):
+        raise ValueError("a layer or an expert lies outside the geometry")
+    key = np.repeat(event_layer, sizes) * np.int32(experts) + expert
+    start, count_from = event_start, count_from_event
+    if sequential:
+        start, count_from = np.arange(len(expert) + 1), int(event_start[count_from_event])
+    hits, needed, evictions = _native.replay(layers * experts, slots, start, key, count_from, POLICIES.index(policy))
+    return ReplayCounts(hits, needed, evictions, needed - hits)
+
+
+def _all_below(values: NDArray[np.int32], limit: int) -> bool:
+    return bool(((values >= 0) & (values < limit)).all())

@@ -51,6 +51,17 @@ class Pool:
         confidence = np.array([task[2] for task in tasks], dtype=np.float32)
         return self.pipeline.prefetch(keys, confidence, np.array([task[3] for task in tasks], dtype=np.int64))
 
+    def send_slowly(self, *task):
+        """Put one transfer in flight that stays there for a while, whatever comes after it is fast."""
+        self.link.seconds_per_expert = 0.3
+        self.prefetch(task)
+        self.wait_for(lambda: self.count("prefetch_sent"))
+        self.link.seconds_per_expert = 0.0
+
+    def let_land(self, layer, position, landed):
+        """Re-enter an empty event until that many prefetches have landed."""
+        self.wait_for(lambda: self.enter(layer, position, []).size == 0 and self.count("prefetch_landed") >= landed)
+
     def count(self, name):
         return self.pipeline.statistics()[name]
 

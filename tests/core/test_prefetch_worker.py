@@ -21,12 +21,15 @@ linux = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts 
 
 
 def drive(pool, rng, steps, top_k, tasks):
-    """A decode with random routing and random prefetches after every event; checks bytes when they are read."""
+    """A decode with random routing and random prefetches after every event; checks bytes when they are read.
+
+    Events need 0 to top_k experts: a small one leaves room that prefetches take and the next large one must get back.
+    """
     layers, experts = pool.layers, pool.experts
     for position in range(steps * layers):
         layer = position % layers
         pool.table.score[:] = rng.random((layers, experts))
-        needed = rng.choice(experts, size=top_k, replace=False)
+        needed = rng.choice(experts, size=rng.integers(0, top_k + 1), replace=False)
         slots = pool.enter(layer, position, needed)
         where = rng.integers(0, layers * experts, tasks)
         deadline = position - layer + layers + where // experts + rng.integers(-1, 2, tasks)

@@ -9,28 +9,15 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "slots.h"
+#include "statistics.h"
 #include "worker.h"
 
 namespace seqmoe {
-
-struct Statistics {
-  int64_t events = 0;
-  int64_t needed = 0;
-  int64_t hits = 0;
-  int64_t late = 0;
-  int64_t misses = 0;
-  int64_t prefetch_created = 0;
-  int64_t prefetch_sent = 0;
-  int64_t prefetch_landed = 0;
-  int64_t prefetch_used = 0;
-  int64_t prefetch_dropped = 0;
-  int64_t on_demand_transfers = 0;
-  double stall_seconds = 0;
-};
 
 // All methods are for the one thread that runs inference.
 class OffloadPipeline {
@@ -92,11 +79,8 @@ class OffloadPipeline {
     land_finished();
     std::vector<size_t> order(count);
     std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      if (confidence[a] != confidence[b]) return confidence[a] > confidence[b];
-      if (deadline[a] != deadline[b]) return deadline[a] < deadline[b];
-      return keys[a] != keys[b] ? keys[a] < keys[b] : a < b;
-    });
+    const auto rank = [&](size_t i) { return std::make_tuple(-confidence[i], deadline[i], keys[i], i); };
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
     std::vector<SlotTable::Victim> victims = table_->victims();
     std::vector<Task> tasks;
     for (const size_t i : order) {
@@ -174,17 +158,11 @@ class OffloadPipeline {
     int32_t worst = kAbsent;
     for (int32_t slot = 0; slot < table_->slots(); ++slot) {
       if (table_->state(slot) != State::compute || !unused_[slot] || table_->needed(table_->owner(slot))) continue;
-      if (worst == kAbsent || less_wanted(slot, worst)) worst = slot;
+      if (worst == kAbsent || table_->victim_at(slot) < table_->victim_at(worst)) worst = slot;
     }
     if (worst != kAbsent) return table_->release(worst);
     if (table_->fetching() == 0) throw_no_room(needed);
     land_in_flight();
-  }
-
-  bool less_wanted(int32_t a, int32_t b) const {
-    const float score_a = table_->score(table_->owner(a));
-    const float score_b = table_->score(table_->owner(b));
-    return score_a != score_b ? score_a < score_b : table_->owner(a) < table_->owner(b);
   }
 
   void land_in_flight() {
@@ -246,10 +224,10 @@ class OffloadPipeline {
   // Inference waits: prefetches pause, the time counts as a stall.
   class Stall {
    public:
-    explicit Stall(OffloadPipeline& pipeline) : pipeline_(pipeline) { pipeline_.worker_.pause(); }
+    explicit Stall(OffloadPipeline& pipeline) : pipeline_(pipeline) { pipeline_.worker_.hold_back(true); }
     ~Stall() {
       pipeline_.statistics_.stall_seconds += std::chrono::duration<double>(Clock::now() - start_).count();
-      pipeline_.worker_.resume();
+      pipeline_.worker_.hold_back(false);
     }
 
    private:

@@ -5,21 +5,20 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace seqmoe {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// For every access, the next unit that needs the same expert.
+// For every access, the next event that needs the same expert.
 std::vector<int64_t> next_uses(const Routing& routing) {
   std::vector<int64_t> upcoming(routing.keys, kNever);
-  std::vector<int64_t> next(routing.key.size());
-  for (size_t unit = routing.units(); unit-- > 0;)
-    for (int64_t i = routing.start[unit]; i < routing.start[unit + 1]; ++i) {
-      next[i] = upcoming[routing.key[i]];
-      upcoming[routing.key[i]] = static_cast<int64_t>(unit);
-    }
+  std::vector<int64_t> next(routing.start[routing.events]);
+  for (size_t event = routing.events; event-- > 0;)
+    for (int64_t i = routing.start[event]; i < routing.start[event + 1]; ++i)
+      next[i] = std::exchange(upcoming[routing.key[i]], static_cast<int64_t>(event));
   return next;
 }
 
@@ -28,12 +27,8 @@ class Cache {
  public:
   Cache(size_t keys, size_t slots) : slots_(slots), score_(keys, 0), resident_(keys, false) {}
 
-  bool resident(int32_t key) const { return resident_[key]; }
-
-  // Until it is put back, the expert cannot be evicted.
-  void set_aside(int32_t key) {
-    if (resident_[key]) order_.erase({score_[key], key});
-  }
+  // Whether the expert is resident; until it is put back, it cannot be evicted.
+  bool set_aside(int32_t key) { return resident_[key] && order_.erase({score_[key], key}) > 0; }
 
   bool make_room(size_t held) {
     if (order_.size() + held <= slots_) return false;
@@ -57,39 +52,40 @@ class Cache {
 
 }  // namespace
 
-ReplayCounts replay(const Routing& routing, int64_t slots, int64_t count_from, Policy policy,
+ReplayCounts replay(const Routing& routing, size_t slots, size_t count_from, Policy policy,
                     const std::function<void()>& heartbeat) {
-  Cache cache(routing.keys, static_cast<size_t>(slots));
+  Cache cache(routing.keys, slots);
   const std::vector<int64_t> next = policy == Policy::belady ? next_uses(routing) : std::vector<int64_t>();
   std::vector<int64_t> uses(routing.keys, 0);
+  std::vector<size_t> seen(routing.keys, 0);
   ReplayCounts counts;
-  for (size_t unit = 0; unit < routing.units(); ++unit) {
-    if (unit % 65536 == 65535) heartbeat();
-    const int64_t first = routing.start[unit];
-    const int64_t last = routing.start[unit + 1];
-    if (last - first > slots)
-      throw std::runtime_error("event " + std::to_string(unit) + " needs " + std::to_string(last - first) +
+  for (size_t event = 0; event < routing.events; ++event) {
+    if (event % 65536 == 65535) heartbeat();
+    const int64_t first = routing.start[event];
+    const int64_t last = routing.start[event + 1];
+    const size_t needed = static_cast<size_t>(last - first);
+    if (needed > slots)
+      throw std::runtime_error("event " + std::to_string(event) + " needs " + std::to_string(needed) +
                                " experts at once, but there are " + std::to_string(slots) + " slots");
     ReplayCounts now;
-    for (int64_t i = first; i < last; ++i) {
-      now.hits += cache.resident(routing.key[i]);
-      cache.set_aside(routing.key[i]);
-    }
     now.needed = last - first;
-    now.loads = now.needed - now.hits;
-    while (cache.make_room(static_cast<size_t>(now.needed))) ++now.evictions;
+    for (int64_t i = first; i < last; ++i) {
+      if (std::exchange(seen[routing.key[i]], event + 1) == event + 1)
+        throw std::invalid_argument("event " + std::to_string(event) + " names an expert twice");
+      now.hits += cache.set_aside(routing.key[i]);
+    }
+    while (cache.make_room(needed)) ++now.evictions;
     for (int64_t i = first; i < last; ++i) {
       const int32_t key = routing.key[i];
-      const int64_t recency = static_cast<int64_t>(unit);
+      const int64_t recency = static_cast<int64_t>(event);
       // Equal frequencies are told apart by recency, which never outweighs one more use.
-      const int64_t frequency = ++uses[key] * static_cast<int64_t>(routing.units()) + recency;
+      const int64_t frequency = ++uses[key] * static_cast<int64_t>(routing.events) + recency;
       cache.put(key, policy == Policy::lru ? recency : policy == Policy::lfu ? frequency : -next[i]);
     }
-    if (static_cast<int64_t>(unit) < count_from) continue;
+    if (event < count_from) continue;
     counts.hits += now.hits;
     counts.needed += now.needed;
     counts.evictions += now.evictions;
-    counts.loads += now.loads;
   }
   return counts;
 }

@@ -86,6 +86,14 @@ class SlotTable {
     }
   }
 
+  Victim victim_at(int32_t slot) const {
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    if (state_[slot] == State::empty) return {lowest, kAbsent, slot};
+    const float score = score_[owner_[slot]];
+    // NaN has no order; it counts as the lowest score.
+    return {score == score ? score : lowest, owner_[slot], slot};
+  }
+
   // The slot to take next, or kAbsent: empty ones first, then the lowest score, ties by the lower key.
   int32_t victim() const {
     Victim best{0.0f, 0, kAbsent};
@@ -158,38 +166,23 @@ class SlotTable {
     state_[slot] = State::used;
   }
 
-  void release_layer(int32_t layer) {
-    const int32_t first = key(layer, 0);
-    for (int32_t key = first; key < first + experts_; ++key) {
-      const int32_t slot = slot_of_[key];
-      if (slot != kAbsent && state_[slot] == State::compute) state_[slot] = State::used;
-    }
-  }
-
   void evict(int32_t slot) {
     expect_state(slot, State::used, "evict");
     clear(slot);
   }
 
-  void evict_layer(int32_t layer) {
-    const int32_t first = key(layer, 0);
-    for (int32_t key = first; key < first + experts_; ++key) {
-      const int32_t slot = slot_of_[key];
-      if (slot != kAbsent && state_[slot] == State::used) clear(slot);
-    }
-  }
+  void release_layer(int32_t layer) { move_layer(layer, State::compute, &SlotTable::release); }
+  void evict_layer(int32_t layer) { move_layer(layer, State::used, &SlotTable::evict); }
 
  private:
   static bool later(const Victim& a, const Victim& b) { return b < a; }
 
   bool evictable(int32_t slot) const { return state_[slot] == State::used && !needed(owner_[slot]); }
 
-  Victim victim_at(int32_t slot) const {
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    if (state_[slot] == State::empty) return {lowest, kAbsent, slot};
-    const float score = score_[owner_[slot]];
-    // NaN has no order; it counts as the lowest score.
-    return {score == score ? score : lowest, owner_[slot], slot};
+  void move_layer(int32_t layer, State from, void (SlotTable::*move)(int32_t)) {
+    const int32_t first = key(layer, 0);
+    for (int32_t key = first; key < first + experts_; ++key)
+      if (const int32_t slot = slot_of_[key]; slot != kAbsent && state_[slot] == from) (this->*move)(slot);
   }
 
   void occupy(int32_t slot, int32_t key, State next) {

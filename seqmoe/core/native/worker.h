@@ -97,21 +97,16 @@ class PrefetchWorker {
     return std::exchange(landings_, {});
   }
 
-  // Holds back the next transfer, so that on-demand loads find the channel free after the one in flight.
-  void pause() {
-    std::lock_guard lock(mutex_);
-    paused_ = true;
-  }
-
-  void resume() {
+  // While held back, no transfer is started: on-demand loads find the channel free after the one in flight.
+  void hold_back(bool held) {
     {
       std::lock_guard lock(mutex_);
-      paused_ = false;
+      held_back_ = held;
     }
     changed_.notify_all();
   }
 
-  // Returns once nothing is in flight; false if nothing was. Call it paused, or more may be sent.
+  // Returns once nothing is in flight; false if nothing was. Call it held back, or more may be sent.
   bool wait_in_flight() {
     std::unique_lock lock(mutex_);
     if (!in_flight_) return false;
@@ -140,7 +135,7 @@ class PrefetchWorker {
   std::optional<Task> next(std::unique_lock<std::mutex>& lock) {
     bool idle = false;
     while (!stopping_) {
-      if (!paused_) {
+      if (!held_back_) {
         observe(!idle);
         if (const int32_t index = select(); index >= 0) {
           const Task task = unsent_[index];
@@ -172,8 +167,8 @@ class PrefetchWorker {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // The budget learns from the layers that passed while prefetches kept the link busy. Layers do not pass during a
-  // pause, since inference itself waits for the on-demand load.
+  // The budget learns from the layers that passed while prefetches kept the link busy. None pass while they are held
+  // back, since inference itself waits for the on-demand load.
   void observe(bool busy) {
     if (seen_ && position_ > *seen_) budget_->advance(position_ - *seen_, busy);
     seen_ = position_;
@@ -200,7 +195,7 @@ class PrefetchWorker {
   int64_t position_ = 0;
   std::optional<int64_t> seen_;
   bool in_flight_ = false;
-  bool paused_ = false;
+  bool held_back_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> sent_{0};
   Scheduler scheduler_;
