@@ -52,8 +52,8 @@ def test_typo_in_a_suite_key_names_file_key_and_nearest(home: Home) -> None:
     ("old", "new", "message"),
     [
         ("residency = [0.15", "residency = [1.5", r"residency = 1\.5: must lie in \(0, 1\]"),
-        ("decode_tokens = [64]", "decode_tokens = [0]", "decode_tokens = 0: must be at least 1"),
-        ("decode_tokens = [64]", "decode_tokens = 64", "expected a list"),
+        ("decode_tokens = [48]", "decode_tokens = [0]", "decode_tokens = 0: must be at least 1"),
+        ("decode_tokens = [48]", "decode_tokens = 64", "expected a list"),
         ('lane = "emulated"', 'lane = "emulate"', "did you mean 'emulated'"),
         ('hardware = "rtx4090"', 'hardware = "host"', "needs a profile"),
         ('models = ["reference"]', "models = []", "models is empty"),
