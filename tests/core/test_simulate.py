@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import astuple
 
 import numpy as np
@@ -67,6 +68,26 @@ def test_a_known_sequence():
     events = [(0, [expert]) for expert in (0, 1, 2, 0, 3, 1, 0)]
     assert run(events, 2, 0, "lru") == (0, 7, 5, 7)
     assert run(events, 2, 0, "belady") == (2, 7, 3, 5)
+
+
+def test_a_long_replay_can_be_interrupted():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    count = 5_000_000
+    arguments = (
+        np.zeros(count, np.int32),
+        np.arange(count + 1),
+        np.random.default_rng(0).integers(0, 64, count, np.int32),
+    )
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            replay(1, 64, 8, *arguments, 0, "lru")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize(
