@@ -158,6 +158,14 @@ def test_a_prefetch_that_lands_after_its_layer_is_evictable():
         assert pool.table.state[pool.table.slot_of[1, 0]] == USED
 
 
+def test_a_prefetch_that_is_landed_after_its_layer_is_evictable():
+    with Pool() as pool:
+        pool.prefetch((1, 0, 0.9, 2), (3, 0, 0.9, 7))
+        pool.wait_for(lambda: pool.link.transfers == 2)
+        pool.enter(0, 4, [])
+        assert pool.table.state[pool.table.slot_of[1, 0]] == USED
+
+
 def test_evict_after_layer_keeps_nothing_but_spares_the_layer_while_it_is_computed():
     with Pool(evict_after_layer=True) as pool:
         for position in range(6):

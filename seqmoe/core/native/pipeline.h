@@ -40,8 +40,8 @@ class OffloadPipeline {
     if (count > static_cast<size_t>(table_->slots())) throw_no_room(count);
     table_->begin_event(layer, experts, count);
     forget_left_layer();
-    land_finished();
     const std::vector<int32_t> late = arrive(position);
+    land_finished();
     ++statistics_.events;
     statistics_.needed += static_cast<int64_t>(count);
     bool complete = true;
