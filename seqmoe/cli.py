@@ -107,10 +107,11 @@ def replay(
         _print_json({"model": loaded.model, "contract": contract, "rows": [row.as_dict() for row in rows]})
         return
     table = Table(title=f"{loaded.model}, {contract} contract, decode steps")
-    for heading in ("policy", "residency", "slots", "hit rate", "loads / token"):
+    for heading in ("policy", "residency", "slots", "hit rate", "LRU-Belady gap", "loads / token"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for row in rows:
-        values = (f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", f"{row.loads_per_token:.1f}")
+        gap = "-" if row.gap_recovered is None else f"{row.gap_recovered:.0%}"
+        values = (f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", gap, f"{row.loads_per_token:.1f}")
         table.add_row(row.policy, *values)
     out.print(table)
 
@@ -147,16 +148,15 @@ def generate(
         load_hardware(home, emulate).emulated_overlap_ratio if emulate else None,
         predictor or chosen.predictor,
         threads,
-        on_text=None if as_json else lambda piece: print(piece, end="", file=sys.stderr, flush=True),
     )
     if as_json:
         _print_json(result.as_dict())
         return
-    print(file=sys.stderr)
     out.print(result.text, markup=False, highlight=False)
+    rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
-        f"TTFT {result.ttft_s:.3f} s, hit rate {result.hit_rate:.1%}, sha256 {result.sha256[:12]}"
+        f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}"
     )
 
 

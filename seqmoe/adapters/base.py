@@ -27,7 +27,10 @@ class Family(Protocol):
     name: str
 
     def geometry(self, config: Any) -> Geometry:
-        """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights."""
+        """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights.
+
+        Raises `InputError` for a variant that the runtime's kernels do not compute.
+        """
         ...
 
     def experts(self, model: Any) -> list[ExpertsModule]:

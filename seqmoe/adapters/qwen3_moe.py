@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqmoe.adapters.base import ExpertShape, ExpertsModule
+from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 
 
@@ -16,7 +17,12 @@ class Qwen3Moe:
     name: str = "qwen3_moe"
 
     def geometry(self, config: Any) -> Geometry:
-        """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights."""
+        """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights.
+
+        Raises `InputError` for another activation than SiLU, which the kernels compute.
+        """
+        if config.hidden_act != "silu":
+            raise InputError(f"hidden_act = {config.hidden_act!r}: the expert kernel computes 'silu' only")
         sparse = [
             layer
             for layer in range(config.num_hidden_layers)

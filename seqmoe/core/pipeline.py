@@ -2,9 +2,10 @@
 
 Per layer, after routing: ``enter`` lands finished prefetches and loads misses; ``prefetch`` may create tasks; ``leave``
 comes just before the experts are computed. After ``enter`` returns, slot i holds the bytes of expert i, until the next
-``enter``. Per needed expert it counts a *hit* (resident when the event starts), *late* (prefetch reserved but not
-landed: waited for if in flight, else cancelled and loaded) or a *miss* (loaded on demand). While it waits, no new
-prefetch starts.
+``enter``. Per needed expert it counts a *hit* (resident when the event starts), *late* (its prefetch is in flight and
+waited for) or a *miss* (loaded on demand; ``late_unsent`` of these had a prefetch that was still queued and is
+cancelled). While it waits, no new prefetch starts. A landed prefetch is *used* when it is needed, *wasted* when it is
+evicted before.
 
 Tasks are dropped when ``position`` reaches their deadline, or falls (a new request). If no slot is free, an event first
 cancels the newest unsent task, then gives up the landed prefetch of another layer with the lowest score, then waits

@@ -33,6 +33,7 @@ class Checkpoint:
         try:
             config = AutoConfig.from_pretrained(source)
             family = family_of(config.model_type)
+            family.geometry(config)
             return Checkpoint(str(source), config, AutoTokenizer.from_pretrained(source), family)
         except InputError:
             raise

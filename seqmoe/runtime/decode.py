@@ -57,8 +57,8 @@ class Decoder:
         ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
         as far as it is quick.
         """
-        cache = StaticCache(config=self._model.config, max_cache_len=len(prompt) + tokens)
         result = Generation(time.perf_counter_ns())
+        cache = StaticCache(config=self._model.config, max_cache_len=len(prompt) + tokens)
         ids = torch.tensor([prompt])
         for _ in range(tokens):
             logits = self._model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0, -1]

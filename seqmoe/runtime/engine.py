@@ -45,7 +45,6 @@ class Engine:
         self.host: ExpertPool = move_experts_to_host(experts)
         self.router = Router(experts, self.geometry.experts)
         self._decoder = Decoder(model)
-        self._layer_seconds: float | None = None
         self.place_full()
 
     @staticmethod
@@ -78,14 +77,12 @@ class Engine:
 
     def emulate(self, overlap_ratio: float) -> Emulation:
         """Calibrate a link to this host: so slow that it moves ``overlap_ratio`` experts per full-load layer time."""
-        if self._layer_seconds is None:
-            previous, self.router.placement = self.router.placement, FullLoad(self.host, self.geometry)
-            rng = np.random.default_rng(0)
-            prompt = rng.integers(1, self.tokenizer.vocab_size, _CALIBRATION_PROMPT).tolist()
-            times = self._decoder.generate(prompt, _CALIBRATION_TOKENS).token_ns[_CALIBRATION_TOKENS // 4 :]
-            self._layer_seconds = statistics.median(np.diff(times).tolist()) / 1e9 / self.geometry.layers
-            self.router.placement = previous
-        return Emulation(overlap_ratio, self._layer_seconds)
+        previous, self.router.placement = self.router.placement, FullLoad(self.host, self.geometry)
+        rng = np.random.default_rng(0)
+        prompt = rng.integers(1, self.tokenizer.vocab_size, _CALIBRATION_PROMPT).tolist()
+        times = self._decoder.generate(prompt, _CALIBRATION_TOKENS).token_ns[_CALIBRATION_TOKENS // 4 :]
+        self.router.placement = previous
+        return Emulation(overlap_ratio, statistics.median(np.diff(times).tolist()) / 1e9 / self.geometry.layers)
 
     def generate(
         self,
@@ -99,6 +96,7 @@ class Engine:
         Raises ``ValueError`` for lengths that the model cannot take.
         """
         self.checkpoint.check_lengths(prompt, tokens)
+        self.router.begin_request()
         return self._decoder.generate(prompt, tokens, keep_logits, on_token)
 
     @property

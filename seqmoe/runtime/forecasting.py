@@ -38,7 +38,10 @@ class ForecastDriver:
         weights = spec.decay ** np.arange(spec.lookahead + 1, dtype=np.float32)
         self._row_weight = (weights / weights.sum()).reshape(-1, 1, 1)
         self._tasks_per_layer = min(geometry.top_k + spec.extra, geometry.experts)
-        predictor.reset()
+
+    def begin_request(self) -> None:
+        """Forget the last request's activations."""
+        self._predictor.reset()
 
     def routed(self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
         """Note the routing of one layer ([tokens, k]; a batch of one token each), and act at a trigger layer."""

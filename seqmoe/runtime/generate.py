@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,17 @@ import torch
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.engine import Engine
-from seqmoe.runtime.meter import DecodeMeter, placement_statistics
+from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateResult:
-    """Tokens, text and statistics of one prompt. Times in seconds, bytes summed over the request."""
+    """Tokens, text and statistics of one prompt. Times in seconds; hit rate, bytes and stalls of the decode steps.
+
+    ``hit_rate`` is None where no step was decoded through an offloaded placement.
+    """
 
     system: str
     residency: float
@@ -31,7 +33,7 @@ class GenerateResult:
     sha256: str
     ttft_s: float
     decode_tok_s: float
-    hit_rate: float
+    hit_rate: float | None
     bytes: dict[str, int]
     breakdown: dict[str, float]
 
@@ -54,9 +56,8 @@ def generate(
     overlap_ratio: float | None = None,
     predictor: Path | None = None,
     threads: int = 1,
-    on_text: Callable[[str], None] | None = None,
 ) -> GenerateResult:
-    """Load a model, place it, and decode greedily; ``on_text`` receives the text as it grows.
+    """Load a model, place it, and decode greedily.
 
     With ``overlap_ratio`` the link is throttled to move that many experts per full-load layer time of this host.
     Raises `InputError` for a prompt, residency or length that the model cannot take.
@@ -75,18 +76,13 @@ def generate(
         emulation = engine.emulate(overlap_ratio) if overlap_ratio is not None else None
         engine.place(spec, residency, forecaster, emulation)
         meter = DecodeMeter(engine)
-
-        def on_token(index: int, token: int) -> None:
-            meter(index, token)
-            if on_text is not None:
-                on_text(engine.tokenizer.decode([token]))
-
-        result = engine.generate(ids, tokens, on_token=on_token)
-        meter.prompt_done()
-        totals = placement_statistics(engine, emulation)
+        result = engine.generate(ids, tokens, on_token=meter)
+        meter.prompt_done(result)
+        totals = meter.statistics(emulation)
     finally:
         engine.close()
-    names = ("stall_seconds", "overlap_ratio", "overlap_ratio_achieved", "layer_seconds", "link_seconds_per_expert")
+    timing = ("stall_seconds", "layer_seconds", "full_load_layer_seconds", "link_seconds_per_expert")
+    names = (*timing, "overlap_ratio", "overlap_ratio_achieved")
     return GenerateResult(
         system=spec.name,
         residency=1.0 if spec.retention == "all" else residency,
@@ -97,6 +93,7 @@ def generate(
         ttft_s=result.ttft_seconds,
         decode_tok_s=result.decode_tok_s,
         hit_rate=meter.hit_rate,
-        bytes={name[6:]: value for name, value in totals.items() if name.startswith("bytes_")},
+        bytes={name[6:]: value for name, value in totals.items() if name.startswith("bytes_")}
+        | {"prefill": totals["prefill_bytes"]},
         breakdown={"decode_seconds": result.decode_seconds} | {name: totals[name] for name in names if name in totals},
     )

@@ -2,76 +2,99 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.engine import Emulation, Engine
-
-_COUNTED = ("needed", "hits", "late")
 
 
 class DecodeMeter:
-    """Counts the events of decode steps only, over any number of prompts; prefill is left out.
+    """Counts the decode steps of any number of prompts, and their prefills apart.
 
-    Pass it as ``on_token`` and call `prompt_done` after each prompt.
+    Make one before a prompt, pass it as ``on_token``, and call `prompt_done` after each prompt.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._offloaded = engine.offloaded
-        self._before = self._read()
-        self.counts = dict.fromkeys(_COUNTED, 0)
+        self._engine = engine
+        self._before = _counters(engine)
+        self._steps = 0
+        self._seconds = 0.0
+        self.decode: Counter[str] = Counter()
+        self.prefill: Counter[str] = Counter()
 
     def __call__(self, index: int, token: int) -> None:
         """Called after each token; the first one ends the prompt's prefill."""
         if index == 0:
-            self._before = self._read()
+            self._add(self.prefill)
 
-    def prompt_done(self) -> None:
+    def prompt_done(self, result: Generation) -> None:
         """Add up what happened since the first token."""
-        now = self._read()
-        for name in _COUNTED:
-            self.counts[name] += now[name] - self._before[name]
+        self._add(self.decode)
+        self._steps += len(result.tokens) - 1
+        self._seconds += result.decode_seconds
 
     @property
-    def hit_rate(self) -> float:
-        """Share of the needed experts that were resident when their event started; 1 at full load."""
-        return self.counts["hits"] / self.counts["needed"] if self.counts["needed"] else 1.0
+    def hit_rate(self) -> float | None:
+        """Share of the needed experts that were resident when their event started; 1 at full load.
 
-    def _read(self) -> dict[str, int]:
-        if self._offloaded is None:
-            return dict.fromkeys(_COUNTED, 0)
-        totals = self._offloaded.pipeline.statistics()
-        return {name: int(totals[name]) for name in _COUNTED}
+        None where an offloaded placement has not decoded a step yet.
+        """
+        if self._engine.offloaded is None:
+            return 1.0
+        return self.decode["hits"] / self.decode["needed"] if self.decode["needed"] else None
+
+    def statistics(self, emulation: Emulation | None) -> dict[str, Any]:
+        """Counts, bytes and stalls of decoding, ``prefill_bytes`` apart; sums over the prompts."""
+        engine, decode = self._engine, self.decode
+        size = engine.host.expert_bytes
+        offloaded = engine.offloaded
+        result: dict[str, Any] = {
+            "resident_bytes": (offloaded.pool if offloaded else engine.host).entries * size,
+            "bytes_on_demand": decode["on_demand_transfers"] * size,
+            "bytes_prefetched": decode["prefetch_sent"] * size,
+            "bytes_wasted": decode["prefetch_wasted"] * size,
+            "bytes_late": decode["late"] * size,
+            "prefill_bytes": (self.prefill["on_demand_transfers"] + self.prefill["prefetch_sent"]) * size,
+            "stall_seconds": float(decode["stall_seconds"]),
+        }
+        if offloaded is not None:
+            names = ("needed", "hits", "late", "late_unsent", "misses", "prefetch_created", "prefetch_dropped")
+            result |= {name: decode[name] for name in names}
+        if emulation is not None:
+            result |= {"overlap_ratio": emulation.overlap_ratio, "full_load_layer_seconds": emulation.layer_seconds}
+            result |= self._achieved()
+        return result
+
+    def _achieved(self) -> dict[str, float]:
+        """The link as it was in these decode steps: experts transferable per layer of time not spent waiting."""
+        transfers, layers = self.decode["link_transfers"], self._engine.geometry.layers
+        if not transfers or not self._steps:
+            return {}
+        seconds = self.decode["link_seconds"] / transfers
+        layer_seconds = (self._seconds - self.decode["stall_seconds"]) / (layers * self._steps)
+        return {
+            "link_seconds_per_expert": seconds,
+            "layer_seconds": layer_seconds,
+            "overlap_ratio_achieved": layer_seconds / seconds,
+        }
+
+    def _add(self, total: Counter[str]) -> None:
+        now = _counters(self._engine)
+        for name, value in now.items():
+            total[name] += value - self._before[name]  # type: ignore[assignment]
+        self._before = now
 
 
-def placement_statistics(engine: Engine, emulation: Emulation | None) -> dict[str, Any]:
-    """Bytes, prefetches, stalls (prefill included) and the link since the placement's statistics were reset."""
+def _counters(engine: Engine) -> dict[str, int | float]:
     offloaded = engine.offloaded
-    expert_bytes = engine.host.expert_bytes
-    result: dict[str, Any] = {
-        "resident_bytes": (offloaded.pool if offloaded else engine.host).entries * expert_bytes,
-    }
-    if emulation is not None:
-        result["overlap_ratio"] = emulation.overlap_ratio
-        result["layer_seconds"] = emulation.layer_seconds
     if offloaded is None:
-        return result | {"bytes_on_demand": 0, "bytes_prefetched": 0, "bytes_wasted": 0, "stall_seconds": 0.0}
-    totals = offloaded.pipeline.statistics()
-    result |= {
-        "bytes_on_demand": totals["on_demand_transfers"] * expert_bytes,
-        "bytes_prefetched": totals["prefetch_sent"] * expert_bytes,
-        "bytes_wasted": (totals["prefetch_sent"] - totals["prefetch_used"]) * expert_bytes,
-        "prefetch_created": totals["prefetch_created"],
-        "prefetch_dropped": totals["prefetch_dropped"],
-        "stall_seconds": totals["stall_seconds"],
-    }
-    if emulation is not None and offloaded.link.transfers:
-        seconds = offloaded.link.busy_seconds / offloaded.link.transfers
-        result["link_seconds_per_expert"] = seconds
-        result["overlap_ratio_achieved"] = emulation.layer_seconds / seconds
-    return result
+        return {}
+    link = {"link_transfers": offloaded.link.transfers, "link_seconds": offloaded.link.busy_seconds}
+    return offloaded.pipeline.statistics() | link
 
 
 def distinct_experts(recorded: list[NDArray[np.int32]], layers: int) -> float:

@@ -21,12 +21,17 @@ from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
 
 NAME = "seqmoe"
+_EXACT = 2**23  # a request adds fewer positions than this again before float32 runs out of integers
 
 
 class Placement(Protocol):
     """Answers, layer by layer, in which pool and at which id the needed experts are."""
 
     pool: ExpertPool
+
+    def begin_request(self) -> None:
+        """A new prompt starts: history of the last one must not leak into forecasts."""
+        ...
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """Split the distinct experts of an event into groups that fit the pool together."""
@@ -51,6 +56,9 @@ class FullLoad:
     def __init__(self, host: ExpertPool, geometry: Geometry) -> None:
         self.pool = host
         self._experts = geometry.experts
+
+    def begin_request(self) -> None:
+        """Nothing depends on history."""
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """All at once."""
@@ -90,9 +98,19 @@ class Offloaded:
         self._slots = slots
         self._lru = spec.retention == "lru"
         self._step = -1
+        self._recency_base = 0
         self._driver = (
             ForecastDriver(spec, geometry, predictor, self.table, self.pipeline) if predictor is not None else None
         )
+
+    def begin_request(self) -> None:
+        """Reset the predictor; the pool stays warm. Recency starts over while float32 still counts it exactly."""
+        if self._driver is not None:
+            self._driver.begin_request()
+        position = (self._step + 1) * self._layers
+        if self._lru and position - self._recency_base > _EXACT:
+            self.table.score[:] -= position - self._recency_base
+            self._recency_base = position
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """Start the event; a prompt may need more experts of one layer than the pool has slots."""
@@ -104,7 +122,7 @@ class Offloaded:
         """Land finished prefetches and load misses (steps 1 and 2 of the pipeline; paper, section 7.2)."""
         position = self._step * self._layers + layer
         if self._lru:
-            self.table.score[layer, group] = position
+            self.table.score[layer, group] = position - self._recency_base
         return self.pipeline.enter(layer, position, group)
 
     def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
@@ -126,12 +144,16 @@ class Router:
 
     def __init__(self, modules: list[ExpertsModule], experts: int) -> None:
         self.placement: Placement | None = None
-        self.batch = 1
         self.recorded: list[NDArray[np.int32]] | None = None
         self._experts = experts
         for layer, module in enumerate(modules):
             module.seqmoe_layer = layer
             module.seqmoe_router = self
+
+    def begin_request(self) -> None:
+        """A new prompt starts."""
+        if self.placement is not None:
+            self.placement.begin_request()
 
     def compute(
         self, layer: int, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
@@ -145,23 +167,24 @@ class Router:
         if placement is None:
             raise RuntimeError("no placement: the experts were moved to the host pool and no system was chosen")
         index = top_k_index.to(torch.int32).numpy()
-        weights = top_k_weights.to(torch.float32).contiguous()
+        weights = top_k_weights.to(torch.float32).contiguous().numpy()
         if self.recorded is not None:
             self.recorded.append(index.copy())
-        hidden = hidden_states.to(torch.float32).contiguous()
-        contribution = torch.empty((*index.shape, hidden.shape[1]))
+        # numpy views: exporting a torch tensor to the core costs 4 us each, as long as the kernel itself at this size.
+        hidden = hidden_states.to(torch.float32).contiguous().numpy()
+        contribution = np.empty((*index.shape, hidden.shape[1]), dtype=np.float32)
         needed = index[0] if len(index) == 1 else np.unique(index)
         groups = placement.groups(layer, needed)
         for number, group in enumerate(groups, start=1):
             where = np.full(self._experts, -1, dtype=np.int32)
             where[group] = placement.enter(layer, group)
             if number == len(groups):
-                placement.routed(layer, index[-self.batch :], weights[-self.batch :].numpy())
+                placement.routed(layer, index[-1:], weights[-1:])
             placement.leave(layer)
-            moe_swiglu(hidden, placement.pool.gate_up, placement.pool.down, where[index], weights, contribution)
-        out = torch.empty_like(hidden)
+            moe_swiglu(hidden, *placement.pool.arrays, where[index], weights, contribution)
+        out = np.empty_like(hidden)
         reduce_contributions(contribution, out)
-        return out.to(hidden_states.dtype)
+        return torch.from_numpy(out).to(hidden_states.dtype)
 
 
 def _experts_forward(

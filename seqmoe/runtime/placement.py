@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.link import Link
@@ -15,11 +17,16 @@ class ExpertPool:
     """Expert weights at fixed addresses: ``gate_up`` [n, 2 * width, hidden], ``down`` [n, hidden, width].
 
     In the host pool n is layers * experts, indexed by expert key; in a slot pool it is the number of slots. A fused MoE
-    kernel reads either through the same ids (paper, section 8.1: compute-transparent placement).
+    kernel reads either through the same ids (paper, section 8.1: compute-transparent placement). ``arrays`` are the
+    same memory for the core.
     """
 
     gate_up: torch.Tensor
     down: torch.Tensor
+    arrays: tuple[NDArray[np.float32], NDArray[np.float32]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", (self.gate_up.numpy(), self.down.numpy()))
 
     @property
     def entries(self) -> int:

@@ -19,7 +19,7 @@ import seqmoe
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.engine import Emulation, Engine
-from seqmoe.runtime.meter import DecodeMeter, distinct_experts, placement_statistics
+from seqmoe.runtime.meter import DecodeMeter, distinct_experts
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.suite import Cell
@@ -65,7 +65,8 @@ class Worker:
         self._out = out
         self._engine: Engine | None = None
         self._loaded = ""
-        self._answers: dict[tuple[tuple[int, ...], int], Generation] = {}
+        self._answers: list[Generation] = []
+        self._workload: tuple[Any, ...] = ()
 
     def serve(self, lines: TextIO) -> None:
         """Answer one request per line until end of file."""
@@ -73,7 +74,7 @@ class Worker:
             if not line.strip():
                 continue
             try:
-                self.run(build(Request, json.loads(line), "request"))
+                self.run(_parse(line))
             except InputError as error:
                 self._emit(event="error", kind="unsupported", reason=str(error), hint="")
             except ValueError as error:
@@ -86,19 +87,21 @@ class Worker:
     def run(self, request: Request) -> None:
         """Load, place, warm up, and decode every prompt of one request."""
         spec = system(request.cell.system)
+        if request.model_format != "hf":
+            raise InputError(f"model_format = {request.model_format!r}: the runtime loads 'hf' checkpoints")
         if request.device != "cpu":
             raise InputError(f"device = {request.device!r}: this version of the runtime drives the CPU only")
         if request.cell.batch != 1:
             raise InputError(f"batch = {request.cell.batch}: this version of the runtime decodes one request at a time")
         torch.set_num_threads(request.threads)
         engine = self._load(request.model_path)
-        answers = [self._answer(engine, prompt, request.decode_tokens) for prompt in request.prompts]
+        answers = self._answers_of(engine, request)
         ratio = request.options.overlap_ratio
         emulation = engine.emulate(ratio) if ratio is not None else None
         engine.place(spec, request.cell.residency, predictor_for(spec, request.options.predictor), emulation)
         self._emit(event="ready")
         if request.warmup:
-            engine.generate(list(request.prompts[0]), request.decode_tokens)
+            self._warm_up(engine, request)
         self._measure(engine, request, answers, emulation)
         self._emit(event="done")
 
@@ -107,22 +110,31 @@ class Worker:
             if self._engine is not None:
                 self._engine.close()
             self._engine, self._loaded = Engine.load(model_path), model_path
-            self._answers.clear()
+            self._workload = ()
         return self._engine
 
-    def _answer(self, engine: Engine, prompt: tuple[int, ...], tokens: int) -> Generation:
-        """Full load's own tokens and logits for a prompt, computed once per process."""
-        key = (prompt, tokens)
-        if key not in self._answers:
+    def _answers_of(self, engine: Engine, request: Request) -> list[Generation]:
+        """Full load's own tokens and logits for the request's prompts, kept until another workload comes."""
+        workload = (request.prompts, request.decode_tokens)
+        if self._workload != workload:
             engine.place_full()
-            self._answers[key] = engine.generate(list(prompt), tokens, keep_logits=True)
-        return self._answers[key]
+            self._answers = [
+                engine.generate(list(prompt), request.decode_tokens, keep_logits=True) for prompt in request.prompts
+            ]
+            self._workload = workload
+        return self._answers
+
+    def _warm_up(self, engine: Engine, request: Request) -> None:
+        """Decode the last prompt, so that no measured prompt follows itself; what it gave is kept apart."""
+        meter = DecodeMeter(engine)
+        result = engine.generate(list(request.prompts[-1]), request.decode_tokens, on_token=meter)
+        meter.prompt_done(result)
+        cold = {"ttft_s": result.ttft_seconds, "decode_tok_s": result.decode_tok_s, "hit_rate": meter.hit_rate}
+        self._stat("warmup", cold)
 
     def _measure(
         self, engine: Engine, request: Request, answers: list[Generation], emulation: Emulation | None
     ) -> None:
-        if engine.offloaded is not None:
-            engine.offloaded.pipeline.reset_statistics()
         meter = DecodeMeter(engine)
         difference, same = 0.0, True
         distinct: list[float] = []
@@ -130,7 +142,7 @@ class Worker:
             recorded: list[NDArray[np.int32]] = []
             engine.router.recorded = recorded
             result = engine.generate(list(prompt), request.decode_tokens, keep_logits=True, on_token=meter)
-            meter.prompt_done()
+            meter.prompt_done(result)
             self._emit(event="request", prompt=index, time_ns=result.request_ns)
             for token, time_ns in zip(result.tokens, result.token_ns, strict=True):
                 self._emit(event="token", prompt=index, token=token, time_ns=time_ns)
@@ -144,8 +156,13 @@ class Worker:
         self._stat("distinct_experts_per_layer", float(np.mean(distinct)))
         self._stat("threads", torch.get_num_threads())
         self._stat("version", seqmoe.__version__)
-        self._stat("hit_rate", meter.hit_rate)
-        for name, value in (meter.counts | placement_statistics(engine, emulation)).items():
+        if meter.hit_rate is None:
+            self._emit(event="stat", name="hit_rate", missing="no decode step: one token per prompt was asked for")
+        else:
+            self._stat("hit_rate", meter.hit_rate)
+            # At batch 1 a router chooses k distinct experts: counting assignments or distinct experts is the same.
+            self._stat("per_assignment_hit_rate", meter.hit_rate)
+        for name, value in meter.statistics(emulation).items():
             self._stat(name, value)
 
     def _stat(self, name: str, value: Any) -> None:
@@ -154,6 +171,14 @@ class Worker:
     def _emit(self, **event: Any) -> None:
         self._out.write(json.dumps(event) + "\n")
         self._out.flush()
+
+
+def _parse(line: str) -> Request:
+    """The request in a line; a malformed one is a ``ValueError``, since no model or system is at fault."""
+    try:
+        return build(Request, json.loads(line), "request")
+    except InputError as error:
+        raise ValueError(str(error)) from None
 
 
 if __name__ == "__main__":

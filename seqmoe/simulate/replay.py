@@ -20,7 +20,9 @@ class ReplayRow:
     """Hit rate of one policy at one residency over the decode steps of all requests.
 
     ``accesses`` counts distinct experts per event under the event contract, single accesses under the sequential one;
-    ``loads`` the experts brought in on demand during decode.
+    ``loads`` the experts brought in on demand during decode. ``late`` is 0: nothing is prefetched. ``gap_recovered`` is
+    the share of the way from LRU to Belady, None where the two are equal; ``bytes_per_token`` None where the trace does
+    not tell an expert's size.
     """
 
     policy: str
@@ -32,8 +34,11 @@ class ReplayRow:
     accesses: int
     loads: int
     loads_per_token: float
+    late: int
+    bytes_per_token: float | None
+    gap_recovered: float | None
 
-    def as_dict(self) -> dict[str, float | int | str]:
+    def as_dict(self) -> dict[str, float | int | str | None]:
         """Plain values."""
         return asdict(self)
 
@@ -79,16 +84,44 @@ def replay_traces(traces: TraceSet, policies: list[str], residencies: list[float
     tokens = sum(request.decode_steps for request in traces.requests)
     if not tokens:
         raise InputError(f"{traces.model}: the trace has no decode steps to count")
-    return [
-        _row(traces, requests, tokens, policy, residency, slots_of[residency], contract)
-        for policy in policies
-        for residency in residencies
-    ]
+    if not any(len(events.layer) > events.first_decode for events in requests):
+        raise InputError(f"{traces.model}: no decode step of the trace has its experts")
+    rows = []
+    for residency in residencies:
+        counts = {
+            policy: _count(traces, requests, policy, slots_of[residency], contract)
+            for policy in dict.fromkeys([*policies, "lru", "belady"])
+        }
+        rates = {policy: count.hits / count.needed for policy, count in counts.items()}
+        gap = rates["belady"] - rates["lru"]
+        for policy in policies:
+            count = counts[policy]
+            row = ReplayRow(
+                policy=policy,
+                residency=residency,
+                slots=slots_of[residency],
+                contract=contract,
+                hit_rate=rates[policy],
+                hits=count.hits,
+                accesses=count.needed,
+                loads=count.loads,
+                loads_per_token=count.loads / tokens,
+                late=0,
+                bytes_per_token=count.loads * traces.expert_bytes / tokens if traces.expert_bytes else None,
+                gap_recovered=(rates[policy] - rates["lru"]) / gap if gap > 0 else None,
+            )
+            rows.append(row)
+    return sorted(rows, key=lambda row: policies.index(row.policy))
 
 
-def _row(
-    traces: TraceSet, requests: list[Events], tokens: int, policy: str, residency: float, slots: int, contract: str
-) -> ReplayRow:
+@dataclass(frozen=True, slots=True)
+class _Count:
+    hits: int
+    needed: int
+    loads: int
+
+
+def _count(traces: TraceSet, requests: list[Events], policy: str, slots: int, contract: str) -> _Count:
     hits = needed = loads = 0
     for events in requests:
         counts = replay(
@@ -103,4 +136,4 @@ def _row(
             sequential=contract == "sequential",
         )
         hits, needed, loads = hits + counts.hits, needed + counts.needed, loads + counts.loads
-    return ReplayRow(policy, residency, slots, contract, hits / needed, hits, needed, loads, loads / tokens)
+    return _Count(hits, needed, loads)

@@ -40,7 +40,11 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class TraceSet:
-    """Requests of one model. ``experts`` is the number of experts per layer, ``top_k`` what was really used."""
+    """Requests of one model.
+
+    ``experts`` is the number of experts per layer, ``top_k`` what was really used, ``expert_bytes`` the mean size of an
+    expert, 0 where the source does not tell.
+    """
 
     model: str
     layers: int
@@ -48,6 +52,7 @@ class TraceSet:
     top_k: int
     requests: tuple[RequestTrace, ...]
     source: str = ""
+    expert_bytes: int = 0
 
     def __post_init__(self) -> None:
         for index, request in enumerate(self.requests):

@@ -59,13 +59,14 @@ def test_a_prefetch_in_flight_is_waited_for_and_late():
 
 
 @pytest.mark.parametrize("deadline", [2, 6])
-def test_an_unsent_task_of_a_needed_expert_is_cancelled_loaded_and_late(deadline):
+def test_an_unsent_task_of_a_needed_expert_is_cancelled_and_a_miss(deadline):
     with Pool() as pool:
         pool.send_slowly(3, 1, 0.9, 7)
         pool.prefetch((2, 1, 0.9, deadline))
         pool.event(2, 2, [1])
         counts = pool.pipeline.statistics()
-    assert (counts["late"], counts["prefetch_dropped"], counts["on_demand_transfers"]) == (1, 1, 1)
+    assert (counts["late"], counts["misses"], counts["late_unsent"]) == (0, 1, 1)
+    assert (counts["prefetch_dropped"], counts["on_demand_transfers"]) == (1, 1)
 
 
 def test_on_demand_loads_go_before_queued_prefetches():
@@ -187,7 +188,18 @@ def test_an_unused_prefetch_is_not_credited_to_the_next_expert_in_its_slot():
         for position in (5, 9):
             pool.event(1, position, [7])
         counts = pool.pipeline.statistics()
-    assert (counts["hits"], counts["prefetch_used"]) == (1, 0)
+    assert (counts["hits"], counts["prefetch_used"], counts["prefetch_wasted"]) == (1, 0, 1)
+
+
+def test_a_prefetch_from_before_a_reset_is_never_wasted_after_its_use():
+    with Pool(slots=1) as pool:
+        pool.prefetch((1, 0, 0.9, 3))
+        pool.let_land(0, 0, 1)
+        pool.pipeline.reset_statistics()
+        pool.event(1, 1, [0])
+        pool.event(1, 5, [7])
+        counts = pool.pipeline.statistics()
+    assert (counts["prefetch_used"], counts["prefetch_wasted"]) == (1, 0)
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3])

@@ -85,7 +85,9 @@ def test_statistics_name_hits_bytes_and_the_link(answers):
     # Four decode steps after the first token, four layers, top-3, two prompts.
     assert stats["needed"] == 4 * 4 * 3 * 2
     assert stats["hit_rate"] == stats["hits"] / stats["needed"]
-    assert stats["bytes_on_demand"] % (3 * 32 * 32 * 4) == 0
+    assert stats["bytes_on_demand"] == stats["misses"] * 3 * 32 * 32 * 4 > 0
+    assert stats["prefill_bytes"] > 0
+    assert 0 <= stats["bytes_wasted"] <= stats["bytes_prefetched"]
     assert stats["overlap_ratio"] == 0.9
     assert _stats(answers[1])["hit_rate"] == 1
 
@@ -94,7 +96,7 @@ def test_statistics_name_hits_bytes_and_the_link(answers):
     ("index", "kind", "reason"),
     [
         (2, "unsupported", "cannot be loaded"),
-        (3, "unsupported", "unknown key 'decode_token'; did you mean 'decode_tokens'?"),
+        (3, "invalid", "unknown key 'decode_token'; did you mean 'decode_tokens'?"),
         (4, "unsupported", "one request at a time"),
         (5, "unsupported", "needs a predictor"),
         (6, "invalid", "no tokens"),

@@ -24,6 +24,9 @@ def test_event_contract_by_hand():
     # {1,2}: 1 hits, 2 joins {0,1}. {3,0}: 0 hits; 3 evicts 1, least recent of {1,2} by key. {0,1}: 0 hits, 1 misses.
     (row,) = replay_traces(SMALL, ["lru"], [0.75], "event")
     assert (row.hits, row.accesses, row.loads) == (3, 6, 3)
+    # Belady evicts 2, which never comes back, instead of 1: one more hit, the whole gap.
+    belady, lru = replay_traces(SMALL, ["belady", "lru"], [0.75], "event")
+    assert (belady.hits, belady.gap_recovered, lru.gap_recovered) == (4, 1, 0)
 
 
 def test_sequential_contract_lets_an_event_evict_its_own_expert():
@@ -37,6 +40,12 @@ def test_missing_layers_are_no_events():
     assert events.layer.tolist() == [0, 0, 1]
     assert events.expert.tolist() == [0, 1, 1, 2, 3, 0]
     assert events.first_decode == 1
+
+
+def test_a_trace_without_counted_steps_is_refused():
+    nothing = _traces([[[0, 1]], [[MISSING, MISSING]]], [PREFILL, DECODE])
+    with pytest.raises(InputError, match="no decode step"):
+        replay_traces(nothing, ["lru"], [0.75], "event")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def _write(path, rows):
 def test_route_trace_is_put_in_token_order(tmp_path):
     traces = import_traces(_write(tmp_path / "t.csv", ROWS))
     assert (traces.model, traces.layers, traces.experts, traces.top_k) == ("tiny", 2, 4, 2)
+    assert traces.expert_bytes == 10
     (request,) = traces.requests
     assert request.phase.tolist() == [PREFILL, PREFILL, DECODE]
     assert request.experts.tolist() == [[[3, 1], [MISSING, MISSING]], [[2, 0], [1, 2]], [[3, 2], [0, 3]]]
@@ -69,7 +70,7 @@ def _npz(path, **changed):
 
 def test_npz_is_cut_into_requests(tmp_path):
     traces = import_traces(_npz(tmp_path / "t.npz"))
-    assert (traces.layers, traces.experts, traces.top_k) == (2, 8, 2)
+    assert (traces.layers, traces.experts, traces.top_k) == (2, 6, 2)
     assert [request.dataset for request in traces.requests] == ["a", "b"]
     assert [request.decode_steps for request in traces.requests] == [2, 1]
     assert traces.requests[1].experts.tolist() == [[[2, 1], [4, 3]]]
@@ -96,6 +97,12 @@ def test_truncated_npz_and_unknown_formats_are_refused(tmp_path):
         import_traces(tmp_path / "cut.npz")
     with pytest.raises(InputError, match="not a known trace format"):
         import_traces(tmp_path / "other.txt")
+    (tmp_path / "head.csv").write_text("# route_trace v1")
+    (tmp_path / "bytes.csv").write_bytes(b"# route_trace v1\n\xff\xfe\n")
+    with pytest.raises(InputError, match="line 2: expected n_layer="):
+        import_traces(tmp_path / "head.csv")
+    with pytest.raises(InputError, match="not a text file"):
+        import_traces(tmp_path / "bytes.csv")
     with pytest.raises(InputError, match="no such trace file"):
         import_traces(tmp_path / "absent.csv")
 

@@ -21,10 +21,12 @@ nb::dict to_dict(const Statistics& s) {
   result["hits"] = s.hits;
   result["late"] = s.late;
   result["misses"] = s.misses;
+  result["late_unsent"] = s.late_unsent;
   result["prefetch_created"] = s.prefetch_created;
   result["prefetch_sent"] = s.prefetch_sent;
   result["prefetch_landed"] = s.prefetch_landed;
   result["prefetch_used"] = s.prefetch_used;
+  result["prefetch_wasted"] = s.prefetch_wasted;
   result["prefetch_dropped"] = s.prefetch_dropped;
   result["on_demand_transfers"] = s.on_demand_transfers;
   result["stall_seconds"] = s.stall_seconds;

@@ -40,7 +40,7 @@ class OffloadPipeline {
     if (count > static_cast<size_t>(table_->slots())) throw_no_room(count);
     table_->begin_event(layer, experts, count);
     forget_left_layer();
-    const std::vector<int32_t> late = arrive(position);
+    const std::vector<int32_t> unsent = arrive(position);
     land_finished();
     ++statistics_.events;
     statistics_.needed += static_cast<int64_t>(count);
@@ -49,7 +49,8 @@ class OffloadPipeline {
       const int32_t key = table_->key(layer, experts[i]);
       slots[i] = table_->slot_of(key);
       if (slots[i] == kAbsent) {
-        ++(std::find(late.begin(), late.end(), key) == late.end() ? statistics_.misses : statistics_.late);
+        ++statistics_.misses;
+        statistics_.late_unsent += std::find(unsent.begin(), unsent.end(), key) != unsent.end();
         complete = false;
       } else if (table_->state(slots[i]) == State::fetch) {
         ++statistics_.late;
@@ -90,7 +91,7 @@ class OffloadPipeline {
       const int32_t slot = SlotTable::take(victims);
       const Task task{keys[i], slot, next_tag_++, deadline[i], confidence[i]};
       table_->reserve_at(slot, task.key, task.tag);
-      unused_[slot] = false;
+      note_reuse(slot);
       tasks.push_back(task);
     }
     statistics_.prefetch_created += static_cast<int64_t>(tasks.size());
@@ -139,7 +140,7 @@ class OffloadPipeline {
       make_room(needed);
       slot = table_->load(key);
     }
-    unused_[slot] = false;
+    note_reuse(slot);
     try {
       link_->transfer(key, slot);
     } catch (...) {
@@ -190,11 +191,11 @@ class OffloadPipeline {
     const std::vector<Task> taken = worker_.arrive(position, [&](const Task& task) {
       return restarted || task.deadline <= position || table_->needed(task.key);
     });
-    std::vector<int32_t> late;
+    std::vector<int32_t> unsent;
     for (const Task& task : taken)
-      if (table_->needed(task.key)) late.push_back(task.key);
+      if (table_->needed(task.key)) unsent.push_back(task.key);
     cancel(taken);
-    return late;
+    return unsent;
   }
 
   void cancel(const std::vector<Task>& tasks) {
@@ -209,6 +210,11 @@ class OffloadPipeline {
 
   void note_use(int32_t slot) {
     statistics_.prefetch_used += unused_[slot];
+    unused_[slot] = false;
+  }
+
+  void note_reuse(int32_t slot) {
+    statistics_.prefetch_wasted += unused_[slot];
     unused_[slot] = false;
   }
 

@@ -9,12 +9,14 @@ struct Statistics {
   int64_t events = 0;
   int64_t needed = 0;
   int64_t hits = 0;    // resident when the event started
-  int64_t late = 0;    // reserved by a prefetch that had not landed
+  int64_t late = 0;    // its prefetch was in flight
   int64_t misses = 0;  // the rest
+  int64_t late_unsent = 0;  // misses whose prefetch was still queued
   int64_t prefetch_created = 0;
   int64_t prefetch_sent = 0;
   int64_t prefetch_landed = 0;
   int64_t prefetch_used = 0;  // landed and then needed before eviction
+  int64_t prefetch_wasted = 0;  // landed and then evicted without having been needed
   int64_t prefetch_dropped = 0;
   int64_t on_demand_transfers = 0;
   double stall_seconds = 0;

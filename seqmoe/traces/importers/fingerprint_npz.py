@@ -21,7 +21,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(path: Path) -> TraceSet:
-    """Read the whole file; the number of experts is the next power of two above the largest id."""
+    """Read the whole file. It does not tell the number of experts: the largest id that occurs, plus one, is taken."""
     try:
         with np.load(path) as stored:
             experts, weights, lengths, meta = (stored[name] for name in _ARRAYS)
@@ -49,5 +49,5 @@ def read(path: Path) -> TraceSet:
                 dataset=str(about.get("dataset", "")),
             )
         )
-    count = 1 << int(experts.max()).bit_length()
+    count = int(experts.max()) + 1
     return TraceSet(path.stem, experts.shape[1], count, experts.shape[2], tuple(requests), source=FORMAT)

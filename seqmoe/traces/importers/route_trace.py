@@ -27,10 +27,13 @@ def recognises(head: bytes) -> bool:
 
 def read(path: Path) -> TraceSet:
     """Read the whole file; every turn becomes one request."""
-    with path.open(newline="", encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file: {error}") from None
     comments = [line for line in lines if line.startswith("#")]
-    header = {name: int(value) for name, value in re.findall(r"(n_layer|n_expert|n_expert_used)=(\d+)", comments[1])}
+    about = comments[1] if len(comments) > 1 else ""
+    header = {name: int(value) for name, value in re.findall(r"(n_layer|n_expert|n_expert_used)=(\d+)", about)}
     if len(header) != 3:
         raise InputError(f"{path}: line 2: expected n_layer=, n_expert= and n_expert_used=")
     layers, experts, top_k = header["n_layer"], header["n_expert"], header["n_expert_used"]
@@ -63,9 +66,10 @@ def read(path: Path) -> TraceSet:
         token[1][layer, rank] = expert
         token[2][layer, rank] = weight
     requests = tuple(_request(path, turn, steps) for turn, steps in sorted(turns.items()))
-    model = re.search(r"model=(\S+)", comments[1])
+    model = re.search(r"model=(\S+)", about)
+    sizes = [int(size) for line in comments for size in re.findall(r"layer=\d+ expert_bytes=(\d+)", line)]
     name = Path(model.group(1)).stem if model else path.stem
-    return TraceSet(name, layers, experts, top_k, requests, source=FORMAT)
+    return TraceSet(name, layers, experts, top_k, requests, FORMAT, round(sum(sizes) / len(sizes)) if sizes else 0)
 
 
 def _request(path: Path, turn: int, steps: dict[int, tuple[int, np.ndarray, np.ndarray]]) -> RequestTrace:
