@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCau
 
 from seqmoe.reference import capacity_experts, corpus, tokenizer
 from seqmoe.reference.recipe import Recipe
+from seqmoe.reference.routing_losses import measure_routing, routing_loss
 
 log = logging.getLogger(__name__)
 
@@ -91,16 +92,6 @@ def batch_at(step: int, tokens: np.ndarray, recipe: Recipe) -> torch.Tensor:
     return torch.from_numpy(np.stack([tokens[s : s + recipe.sequence_length + 1] for s in starts]))
 
 
-def balance_losses(router_logits: tuple[torch.Tensor, ...], top_k: int) -> torch.Tensor:
-    """Switch Transformer's load-balancing loss of each layer, [layers]; 1 when balanced, up to experts / top_k."""
-    losses = []
-    for logits in router_logits:
-        probability = logits.float().softmax(-1)
-        chosen = torch.zeros_like(probability).scatter_(1, probability.topk(top_k, -1).indices, 1.0)
-        losses.append(probability.shape[1] * (chosen.mean(0) / top_k * probability.mean(0)).sum())
-    return torch.stack(losses)
-
-
 def held_out_loss(model: Qwen3MoeForCausalLM, tokens: np.ndarray, recipe: Recipe, windows: int) -> float:
     """Mean next-token cross-entropy in nats over the first ``windows`` disjoint held-out windows."""
     length, total, count = recipe.sequence_length, 0.0, 0
@@ -157,10 +148,9 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         with torch.autocast("cpu", torch.bfloat16):
             out = model(ids[:, :-1], output_router_logits=True)
         loss = torch.nn.functional.cross_entropy(out.logits.float().flatten(0, 1), ids[:, 1:].flatten())
-        balance = balance_losses(out.router_logits, recipe.top_k)
-        excess = torch.relu(balance - recipe.balance_margin).mean()
+        routing = measure_routing(out.router_logits, recipe)
         optimizer.zero_grad(set_to_none=True)
-        (loss + recipe.balance_weight * excess).backward()
+        (loss + routing_loss(routing, recipe, step)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.gradient_clip)
         optimizer.step()
 
@@ -168,11 +158,12 @@ def train(recipe: Recipe, folder: Path, checkpoint_minutes: float = 5.0) -> Path
         if step % 20 == 0:
             rate = (step + 1 - first) * recipe.tokens_per_step / (now - started)
             log.info(
-                "step %d/%d loss %.3f balance %.3f %.0f tok/s",
+                "step %d/%d loss %.3f balance %.3f overlap %.3f %.0f tok/s",
                 step,
                 recipe.steps,
                 loss.item(),
-                balance.mean().item(),
+                routing.balance.mean().item(),
+                routing.overlap.mean().item(),
                 rate,
             )
         if now - saved > checkpoint_minutes * 60 or step + 1 == recipe.steps:
