@@ -249,6 +249,8 @@ def baselines(
         (err if as_json else out).print(outcome.line, soft_wrap=True, highlight=False, markup=False)
     if as_json:
         _print_json({"baselines": [outcome.as_dict() for outcome in outcomes]})
+    if install is not None and not all(outcome.status.ok for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 def main() -> None:

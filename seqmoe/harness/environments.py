@@ -16,6 +16,7 @@ from pathlib import Path
 
 from seqmoe.spec.baseline import PROFILES, Baseline
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
 _STAMP = "seqmoe-installed.json"
@@ -88,9 +89,8 @@ def _requirements_hash(baseline: Baseline, profile: str) -> str:
 
 
 def _write_stamp(path: Path, stamp: dict[str, str]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(stamp), encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(stamp), encoding="utf-8")
 
 
 def _run(command: Sequence[str], baseline: Baseline, progress: Callable[[str], None]) -> None:

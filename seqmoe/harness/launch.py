@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from seqmoe.harness.devices import Devices
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable, load_prompts
@@ -35,7 +36,7 @@ class HomeLauncher:
 
     def __init__(self, home: Home, environment: Mapping[str, Any]) -> None:
         self._home = home
-        self._environment = environment
+        self._devices = Devices(home, environment)
         self._baselines = load_baselines(home.baselines)
         self._datasets: set[str] = set()
 
@@ -78,14 +79,14 @@ class HomeLauncher:
             reason = "only our own runtime is emulated; a wrapped system runs as it is"
             return Status("unsupported", reason, "put it into a block of lane 'measured'")
         model = load_model(self._home, cell.model)
-        refusal = baseline.supports(model.family, model.format, device_of(cell, self._environment), cell.residency)
+        refusal = baseline.supports(model.family, model.format, self._devices.of(cell), cell.residency)
+        if refusal is not None and self._devices.needs_other_build(baseline):
+            hint = f"seqmoe baselines --install {baseline.key} --profile full"
+            return Status(
+                "not_installed", f"the quick profile of {baseline.name} runs on the CPU only: {refusal}", hint
+            )
         if refusal is not None:
             return Status("unsupported", refusal)
         if not is_installed(baseline, self._home):
             return Status("not_installed", f"{baseline.name} has no environment here", baseline.install)
         return None
-
-
-def device_of(cell: Cell, environment: Mapping[str, Any]) -> str:
-    """Where a cell runs: an emulated one on the CPU, a measured one on the GPU if the host has one."""
-    return "cuda" if cell.lane == "measured" and environment["gpus"] else "cpu"

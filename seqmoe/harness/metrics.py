@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.harness.record import PromptObservation, Record
+from seqmoe.spec import answer
+from seqmoe.spec.system import SYSTEMS
 
-BYTES = ("on_demand", "prefetched", "wasted")
-_PEAK_GAPS = 16
+BYTES = ("on_demand", "prefetched", "wasted", "late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,6 @@ def decode_tok_s(record: Record) -> float | Missing:
     return tokens / seconds if seconds > 0 else Missing("no two tokens were emitted at different times")
 
 
-def peak_tok_s(record: Record, gaps: int = _PEAK_GAPS) -> float | Missing:
-    """The fastest stretch of at least ``gaps`` tokens; tokens are counted, so that it is never below the mean."""
-    if not record.status.ok:
-        return _failed(record)
-    peak = 0.0
-    for group in _groups(record):
-        times = np.sort(np.concatenate([np.asarray(prompt.token_ns, dtype=np.int64) for prompt in group]))
-        shortest = min(max(gaps, 2 * len(group)), len(times) - 1)
-        # Longer stretches fall into stretches of these lengths, one of which is at least as fast.
-        for length in range(max(shortest, 1), min(2 * shortest, len(times))):
-            seconds = float((times[length:] - times[:-length]).min()) / 1e9
-            if seconds == 0:
-                return Missing(f"{length + 1} tokens carry one time stamp: the system does not stream token by token")
-            peak = max(peak, length / seconds)
-    return peak if peak > 0 else Missing("every prompt emitted a single token")
-
-
 def ttft_s(record: Record) -> float | Missing:
     """Time to first token, seconds: median over the prompts."""
     if not record.status.ok:
@@ -75,11 +58,14 @@ def itl_s(record: Record, percentile: float = 50.0) -> float | Missing:
 
 
 def hit_rate(record: Record) -> float | Missing:
-    """Expert hit rate: needed experts that were resident when their event started, over distinct experts needed."""
+    """Expert hit rate: needed experts that were resident when their event started, over distinct experts needed.
+
+    Full load has no events to count; its rate is the one that it reports.
+    """
     needed, hits = stat(record, "needed"), stat(record, "hits")
-    if not isinstance(needed, Missing) and not isinstance(hits, Missing) and needed > 0:
-        return hits / needed
-    return stat(record, "hit_rate")
+    if isinstance(needed, Missing) or isinstance(hits, Missing) or _holds_everything(record):
+        return stat(record, "hit_rate")
+    return hits / needed if needed > 0 else Missing("no decode step was counted")
 
 
 def tokens_sha256(record: Record) -> str | Missing:
@@ -90,21 +76,19 @@ def tokens_sha256(record: Record) -> str | Missing:
     known = [token for token in identifiers if token is not None]
     if len(known) != len(identifiers):
         return Missing("the system does not tell its token ids")
-    return hash_tokens(known)
-
-
-def hash_tokens(tokens: Iterable[int]) -> str:
-    """SHA-256 of token ids as little-endian int32."""
-    return hashlib.sha256(np.asarray(list(tokens), dtype="<i4").tobytes()).hexdigest()
+    return answer.tokens_sha256(known)
 
 
 def bytes_per_output_token(record: Record, kind: str) -> float | Missing:
-    """Expert bytes over the link per output token; ``kind`` is on_demand, prefetched or wasted (part of prefetched)."""
+    """Expert bytes over the link per decoded token; ``kind`` is one of `BYTES`, wasted and late are part of prefetched.
+
+    Systems count the bytes of decoding, which begins after the first token of each prompt.
+    """
     moved = stat(record, f"bytes_{kind}")
-    tokens = sum(len(prompt.tokens) for prompt in record.observations.prompts)
+    tokens = sum(len(prompt.tokens) - 1 for prompt in record.observations.prompts)
     if isinstance(moved, Missing):
         return moved
-    return moved / tokens if tokens else Missing("no tokens were emitted")
+    return moved / tokens if tokens else Missing("every prompt emitted a single token")
 
 
 def distinct_experts_per_layer(record: Record) -> float | Missing:
@@ -124,6 +108,11 @@ def stat(record: Record, name: str) -> float | Missing:
     if isinstance(value, (int, float)):
         return float(value)
     return Missing(f"{name} is not a number")
+
+
+def _holds_everything(record: Record) -> bool:
+    spec = SYSTEMS.get(record.cell.system)
+    return spec is not None and spec.retention == "all"
 
 
 def _failed(record: Record) -> Missing:

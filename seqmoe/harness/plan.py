@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from seqmoe.harness.conditions import since_change
 from seqmoe.harness.fingerprint import software
+from seqmoe.harness.link_check import may_pass_later
 from seqmoe.harness.record import Record, Status
 from seqmoe.spec.suite import Cell
 
@@ -37,14 +39,19 @@ def make_plan(
     history: Mapping[str, Sequence[Record]],
     group_of: Callable[[Cell], str],
     obstacle_of: Callable[[Cell], Status | None],
-    environment: Mapping[str, Any],
+    environment_of: Callable[[Cell], Mapping[str, Any]],
     resume: bool = True,
 ) -> Plan:
-    """Order what ``history`` (records of each cell key, in the order of writing) does not have yet."""
+    """Order what ``history`` (records of each cell key, in the order of writing) does not have yet.
+
+    ``environment_of`` a cell is what its record would carry; a record of other weights or of another device counts for
+    nothing.
+    """
     wanted: dict[str, set[int]] = {}
     obstacles = []
     for cell in cells:
-        past = history.get(cell.key, ()) if resume else ()
+        environment = environment_of(cell)
+        past = since_change(history.get(cell.key, ()), environment) if resume else []
         obstacle = obstacle_of(cell)
         if obstacle is None:
             wanted[cell.key] = set(pending(past, repeats, environment))
@@ -59,9 +66,9 @@ def pending(past: Sequence[Record], repeats: int, environment: Mapping[str, Any]
     """Repeats that a cell still needs.
 
     A failure fills its cell: it is tried again only if what was missing has been installed, or the software (packages,
-    revision) is no longer the one that failed.
+    revision) is no longer the one that failed. A busy machine is no failure of the cell.
     """
-    if past and not past[-1].status.ok:
+    if past and not past[-1].status.ok and not may_pass_later(past[-1]):
         last = past[-1]
         mended = last.status.kind == "not_installed" or software(last.environment) != software(dict(environment))
         if not mended:

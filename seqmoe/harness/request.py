@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seqmoe.harness.launch import device_of
+from seqmoe.harness.devices import Devices
 from seqmoe.harness.models import checkpoint_folder, load_tokenizer, model_file
 from seqmoe.harness.prompts import load_prompts
 from seqmoe.spec.baseline import find_baseline, load_baselines
@@ -26,7 +26,7 @@ class Requests:
 
     def __init__(self, home: Home, environment: Mapping[str, Any], threads: int) -> None:
         self._home = home
-        self._environment = environment
+        self._devices = Devices(home, environment)
         self._threads = threads
         self._baselines = load_baselines(home.baselines)
         self._tokenized: dict[tuple[Path, str, int, int], list[list[int]]] = {}
@@ -46,7 +46,7 @@ class Requests:
             "model_format": model_format,
             "prompts": self._prompts(folder, cell),
             "decode_tokens": cell.decode_tokens,
-            "device": device_of(cell, self._environment),
+            "device": self._devices.of(cell),
             "threads": self._threads,
             "options": self._options(cell) if own else {},
         }

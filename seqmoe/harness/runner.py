@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from seqmoe.harness import same_answer
+from seqmoe.harness import link_check, same_answer
+from seqmoe.harness.conditions import model_digest
+from seqmoe.harness.devices import Devices
 from seqmoe.harness.executors.base import Executor, Outcome
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.fingerprint import fingerprint, load_average
@@ -21,6 +23,7 @@ from seqmoe.harness.record import SCHEMA, Observations, Record, Status
 from seqmoe.harness.request import Requests
 from seqmoe.harness.selection import check_cells, choose, find_suite
 from seqmoe.harness.store import Store, latest, read_records, store_path
+from seqmoe.harness.weights import Weights
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell, Suite
@@ -72,13 +75,17 @@ def run_suite(
         raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
     environment = fingerprint(home) | {"threads": threads}
     launch = launcher or HomeLauncher(home, environment)
+    devices, weights = Devices(home, environment), Weights(home)
     path = store_path(home.results, environment["host"], found.name)
+
+    def environment_of(cell: Cell) -> dict[str, Any]:
+        return environment | {"device": devices.of(cell), "weights": weights.of(cell)}
 
     def plan_for(records: Sequence[Record]) -> Plan:
         history: dict[str, list[Record]] = {}
         for record in records:
             history.setdefault(record.cell_key, []).append(record)
-        return make_plan(cells, count, history, launch.group, launch.obstacle, environment, resume)
+        return make_plan(cells, count, history, launch.group, launch.obstacle, environment_of, resume)
 
     def result(plan: Plan, written: int, records: Sequence[Record]) -> SweepResult:
         keys = {cell.key for cell in cells}
@@ -91,16 +98,18 @@ def run_suite(
     with interruptible(), Store(path) as store:
         plan, before = plan_for(store.records), len(store.records)
         with LocalExecutor(launch, Requests(home, environment, threads), threads, timeout) as executor:
-            Sweep(store, environment, progress or SilentProgress()).carry_out(plan, executor)
+            Sweep(store, environment_of, progress or SilentProgress()).carry_out(plan, executor)
         return result(plan, len(store.records) - before, store.records)
 
 
 class Sweep:
     """Carries out a plan and stores every outcome as it comes."""
 
-    def __init__(self, store: Store, environment: Mapping[str, Any], progress: ProgressReport) -> None:
+    def __init__(
+        self, store: Store, environment_of: Callable[[Cell], Mapping[str, Any]], progress: ProgressReport
+    ) -> None:
         self._store = store
-        self._environment = environment
+        self._environment_of = environment_of
         self._progress = progress
         self._failed: set[str] = set()
 
@@ -131,15 +140,17 @@ class Sweep:
                 yield run
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        status = same_answer.verdict(run.cell, outcome.status, outcome.observations, self._store.records)
-        if not status.ok:
-            self._failed.add(run.cell.key)
-        record = self._record(run, outcome, status)
+        cell, observations = run.cell, outcome.observations
+        model = model_digest(self._environment_of(cell))
+        status = same_answer.verdict(cell, outcome.status, observations, self._store.records, model)
+        record = self._record(run, outcome, link_check.verdict(cell, status, observations))
+        if not record.status.ok and not link_check.may_pass_later(record):
+            self._failed.add(cell.key)
         self._store.append(record)
         self._progress.end(run, record)
 
     def _record(self, run: Run, outcome: Outcome, status: Status) -> Record:
-        environment = dict(self._environment) | {"load_average": load_average()}
+        environment = dict(self._environment_of(run.cell)) | {"load_average": load_average()}
         return Record(
             schema=SCHEMA,
             cell=run.cell,

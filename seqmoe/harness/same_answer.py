@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.metrics import Missing
 from seqmoe.harness.record import Observations, Record, Status
 from seqmoe.spec.suite import Cell
@@ -36,11 +37,12 @@ def workload(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _WORKLOAD)
 
 
-def full_load(records: Iterable[Record], cell: Cell) -> Record | None:
-    """The newest full-load result of the cell's workload, whichever lane it ran in."""
+def full_load(records: Iterable[Record], cell: Cell, model: str | None) -> Record | None:
+    """The newest full-load result of the cell's workload on the weights of digest ``model``, in whichever lane."""
     found = None
     for record in records:
-        if record.cell.system == FULL and record.status.ok and workload(record.cell) == workload(cell):
+        same = workload(record.cell) == workload(cell) and model_digest(record.environment) == model
+        if same and record.cell.system == FULL and record.status.ok:
             found = record
     return found
 
@@ -67,21 +69,19 @@ def compare_tokens(ours: Observations, theirs: Observations) -> Answer | Missing
     return Answer(sum(same) / len(same), sum(prefixes) / len(prefixes), first)
 
 
-def answers(records: Sequence[Record]) -> dict[tuple[str, int], Answer | Missing]:
-    """Agreement of every record with full load of its workload, by cell key and repeat."""
-    return {(r.cell_key, r.repeat): compare(r, full_load(records, r.cell)) for r in records}
-
-
-def verdict(cell: Cell, status: Status, observations: Observations, records: Iterable[Record]) -> Status:
+def verdict(
+    cell: Cell, status: Status, observations: Observations, records: Iterable[Record], model: str | None
+) -> Status:
     """The status after the check: a result of our own runtime that differs from full load is ``invalid``.
 
-    Wrapped systems have arithmetic of their own; their agreement is reported and does not decide.
+    ``records`` are searched for full load on the same weights, of digest ``model``; full load itself is held to none of
+    them. Wrapped systems have arithmetic of their own; their agreement is reported and does not decide.
     """
     if not status.ok or cell.system not in SYSTEMS:
         return status
     if observations.stats.get("same_answer") is False:
         return Status("invalid", "answer differs from full load in the same process")
-    full = full_load(records, cell)
+    full = full_load(records, cell, model) if cell.system != FULL else None
     found = compare_tokens(observations, full.observations) if full is not None else None
     if isinstance(found, Answer) and found.first is not None:
         prompt, token = found.first
@@ -89,7 +89,7 @@ def verdict(cell: Cell, status: Status, observations: Observations, records: Ite
             "invalid",
             f"answer differs from full load at token {token} of prompt {prompt} "
             f"({found.identical:.0%} of the prompts are identical)",
-            "if the model or the software has changed since full load ran, run both again with --no-resume",
+            "if the software has changed since full load ran, run both again with --no-resume",
         )
     return status
 

@@ -19,24 +19,30 @@ _TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """Outcome of a self-test; ``tokens`` counts what was really generated."""
+    """Outcome of a self-test; ``tokens`` counts what was really generated.
+
+    ``tried`` says whether the baseline was started; an ``ok`` without it means only that nothing stands in the way.
+    """
 
     name: str
     status: Status
     tokens: int
+    tried: bool
 
     @property
     def line(self) -> str:
         """One line for people."""
+        if self.status.ok and not self.tried:
+            return f"{self.name}: installed, not tried"
         if self.status.ok:
             return f"{self.name}: works here ({self.tokens} tokens of the reference model at full load)"
         hint = f"; {self.status.hint}" if self.status.hint else ""
         return f"{self.name}: {self.status.kind}: {self.status.reason}{hint}"
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, str | int | bool]:
         """Plain values for JSON."""
-        kind, reason, hint = self.status.kind, self.status.reason, self.status.hint
-        return {"name": self.name, "status": kind, "reason": reason, "hint": hint, "tokens": self.tokens}
+        status = {"status": self.status.kind, "reason": self.status.reason, "hint": self.status.hint}
+        return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried}
 
 
 def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeout: float = 600.0) -> SelfTest:
@@ -57,9 +63,10 @@ def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeo
     launcher = HomeLauncher(home, environment)
     obstacle = launcher.obstacle(cell)
     if obstacle is not None:
-        return SelfTest(baseline.name, obstacle, 0)
+        return SelfTest(baseline.name, obstacle, 0, tried=False)
     if not run:
-        return SelfTest(baseline.name, Status("ok"), 0)
+        return SelfTest(baseline.name, Status("ok"), 0, tried=False)
     with LocalExecutor(launcher, Requests(home, environment, threads), threads, timeout) as executor:
         ((_, outcome),) = executor.execute([Run(cell, 0, launcher.group(cell))])
-    return SelfTest(baseline.name, outcome.status, sum(len(prompt.tokens) for prompt in outcome.observations.prompts))
+    tokens = sum(len(prompt.tokens) for prompt in outcome.observations.prompts)
+    return SelfTest(baseline.name, outcome.status, tokens, tried=True)

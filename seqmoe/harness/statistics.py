@@ -26,7 +26,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Whether ``a`` is faster than ``b``; ``reason`` says which condition is not met, empty if all are."""
+    """Whether ``a`` may be called faster than ``b``; ``reason`` says which condition is not met, empty if all are."""
 
     faster: bool
     ratio: float
@@ -68,7 +68,10 @@ def _p_greater(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
-    """Whether throughput ``a`` beats ``b``: 8 interleaved repeats each, exact p < 0.01, medians' ratio above 1.05."""
+    """Whether throughput ``a`` may be called faster than ``b``, one value per repeat.
+
+    It takes 8 interleaved repeats of each, exact p < 0.01, and a ratio of the medians above 1.05.
+    """
     if not a or not b:
         return Comparison(False, float("nan"), float("nan"), "a side has no repeats")
     ratio, p_value = float(np.median(a) / np.median(b)), min(1.0, 2 * _p_greater(a, b))
@@ -81,8 +84,3 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
     else:
         reason = ""
     return Comparison(not reason, ratio, p_value, reason)
-
-
-def faster(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether ``a`` (tokens per second, one value per repeat) may be called faster than ``b``."""
-    return compare(a, b).faster

@@ -85,14 +85,6 @@ class Store:
         os.fsync(self._file)
         self._records.append(record)
 
-    def finished(self, cell_key: str) -> set[int]:
-        """Repeats of a cell that gave a result."""
-        return {r.repeat for r in self._records if r.cell_key == cell_key and r.status.ok}
-
-    def last(self, cell_key: str) -> Record | None:
-        """What was written last of a cell."""
-        return next((r for r in reversed(self._records) if r.cell_key == cell_key), None)
-
 
 def latest(records: Iterable[Record]) -> list[Record]:
     """One record for every cell and repeat, the one written last, in the order of their first writing."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from seqmoe.reference.checkpoint_weights import Weights, weight_files
 from seqmoe.reference.gguf_vocabulary import Vocabulary, read_vocabulary
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.files import files_sha256, replacing
 
 # Part of the cache key: raise it whenever the bytes that `export_gguf` writes for a checkpoint change.
 GGUF_REVISION = 1
@@ -90,7 +89,7 @@ def export_gguf(checkpoint: Path, out: Path) -> Path:
     config = _read_config(checkpoint)
     vocabulary = read_vocabulary(checkpoint / "tokenizer.json", int(config["vocab_size"]), _end_of_text(config))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with Weights(checkpoint) as weights, _replacing(out) as partial:
+    with Weights(checkpoint) as weights, replacing(out) as partial:
         writer = gguf.GGUFWriter(partial, "qwen3moe")
         _write_hyperparameters(writer, config, checkpoint.name)
         _write_vocabulary(writer, vocabulary)
@@ -121,12 +120,8 @@ def cached_gguf(checkpoint: Path, cache: Path) -> Path:
 def checkpoint_hash(checkpoint: Path) -> str:
     """SHA-256 (hex) over the files that an export reads, their names, and the exporter's revision."""
     _read_config(checkpoint)
-    digest = hashlib.sha256(f"gguf {GGUF_REVISION}".encode())
-    for path in (checkpoint / "config.json", checkpoint / "tokenizer.json", *weight_files(checkpoint)):
-        digest.update(path.name.encode())
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+    paths = (checkpoint / "config.json", checkpoint / "tokenizer.json", *weight_files(checkpoint))
+    return files_sha256(paths, prefix=f"gguf {GGUF_REVISION}")
 
 
 def _read_config(checkpoint: Path) -> dict[str, Any]:
@@ -224,14 +219,3 @@ def _tensors(weights: Weights, config: dict[str, Any]) -> Iterator[_Tensor]:
                 shape,
                 lambda layer=layer, part=part: weights.experts(layer, part, experts),  # type: ignore[misc]
             )
-
-
-@contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A path beside ``out`` that becomes ``out`` if the block succeeds, and is removed if it does not."""
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)

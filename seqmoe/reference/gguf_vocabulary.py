@@ -12,7 +12,8 @@ from gguf import TokenType
 from seqmoe.reference.recipe import END_OF_TEXT
 from seqmoe.spec.errors import InputError
 
-# How Qwen2 cuts text before BPE. llama.cpp knows the split by name ("qwen2"), so the name is written for this one only.
+# How Qwen2 cuts text before BPE, as published; the reference model's tokenizer is trained with it. llama.cpp knows the
+# split by name ("qwen2"), so the name is written for this one only.
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

@@ -7,12 +7,8 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from seqmoe.reference.gguf_vocabulary import QWEN2_SPLIT
 from seqmoe.reference.recipe import END_OF_TEXT
-
-# The published Qwen2 split, so that engines which know tokenizers by name (llama.cpp: "qwen2") cut text alike.
-_QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 def train(documents: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
@@ -21,7 +17,7 @@ def train(documents: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

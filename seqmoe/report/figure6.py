@@ -27,7 +27,7 @@ _GROUPS = {
     "batch": "Batches, 35% of the experts on the device",
     "ttft": "Time to first token, prompt of 1,024 tokens",
 }
-_SPLIT = ["host", "lane", "hardware", "model", "panel", "dataset", "prompts", "decode_tokens", "seed"]
+_SPLIT = ["host", "device", "lane", "hardware", "model", "panel", "dataset", "prompts", "decode_tokens", "seed"]
 _ACROSS = 4
 
 
@@ -126,7 +126,7 @@ class Figure6:
         if metric == "share":
             bars, full = bars[bars["system"] != "FullLoad"], 100.0
         return Panel(
-            title=f"{first['model_title']}, {lane}",
+            title=f"{first['model_title']}, {style.lane_text(lane, first['device'])}",
             note=self._note(rows),
             lane=lane,
             axis="batch_size" if group == "batch" else "residency",

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 
 from seqmoe.harness import metrics, same_answer
+from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.record import Record
 from seqmoe.harness.store import latest
 from seqmoe.spec.errors import InputError
@@ -17,13 +18,15 @@ from seqmoe.spec.system import SYSTEMS
 
 # Rows that agree in these did the same work in the same way; only such rows are set against each other.
 WORKLOAD = [
-    "suite", "host", "lane", "hardware", "model", "panel", "batch", "dataset", "prompts", "decode_tokens", "seed",
+    "suite", "host", "device", "lane", "hardware", "model", "panel", "batch", "dataset", "prompts", "decode_tokens",
+    "seed",
 ]  # fmt: skip
 METRICS = ("tok_s", "ttft_s", "hit_rate", "share")
-# Beside the hit rate, always: expert bytes over the link per output token, the routing's diversity, and the overlap
-# ratio that an emulated run asked for and reached.
+# Beside the hit rate, always: the rate per assignment, expert bytes over the link per output token, the routing's
+# diversity, and the overlap ratio that an emulated run asked for and reached; then the gaps between tokens.
 CIRCUMSTANCES = (
-    "bytes_on_demand", "bytes_prefetched", "bytes_wasted", "distinct_experts", "overlap_ratio", "overlap_achieved",
+    "assignment_hit_rate", "bytes_on_demand", "bytes_prefetched", "bytes_wasted", "bytes_late", "distinct_experts",
+    "overlap_ratio", "overlap_achieved", "itl_p50_s", "itl_p95_s",
 )  # fmt: skip
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
@@ -32,11 +35,12 @@ REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
     """One row per host, cell and repeat (the last written); hosts in turn, each in the order of writing.
 
-    Columns: the cell's fields, ``host``, ``system_title``, ``model_title``, ``repeat``, ``status``, ``reason``,
-    ``hint``, `METRICS` (NaN where there is none, with ``hit_note`` for a missing hit rate; ``share`` is of full load's
-    throughput in the same repeat), `CIRCUMSTANCES`, ``answer`` (how the greedy tokens compare with full load's) and
-    ``matched`` (the mean share of tokens before the first difference). A row of our own runtime whose tokens differ is
-    `invalid`.
+    ``records`` are comparable (`seqmoe.harness.conditions.newest_only`). Columns: the cell's fields, ``host``,
+    ``device`` (cpu or cuda, empty where a record does not tell), ``system_title``, ``model_title``, ``repeat``,
+    ``status``, ``reason``, ``hint``, `METRICS` (NaN where there is none, with ``hit_note`` for a missing hit rate;
+    ``share`` is of full load's throughput in the same repeat), `CIRCUMSTANCES`, ``answer`` (how the greedy tokens
+    compare with full load's), ``matched`` (the mean share of tokens before the first difference) and ``tokens_sha256``
+    (of all greedy tokens). A row of our own runtime whose tokens differ is `invalid`.
     """
     hosts: dict[str, list[Record]] = {}
     for record in records:
@@ -47,20 +51,26 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "cell_key", "host", "system_title", "model_title", "repeat", "status", "reason", "hint",
-    "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched",
+    "hardware", "seed", "cell_key", "host", "device", "system_title", "model_title", "repeat", "status", "reason",
+    "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched", "tokens_sha256",
 ]  # fmt: skip
 
 
 def _rows(records: list[Record], home: Home) -> Iterator[dict[str, object]]:
     """The rows of one host. Its own full load is what its answers are held to: other arithmetic may say other words."""
-    full = {same_answer.workload(r.cell): r for r in records if r.status.ok and r.cell.system == same_answer.FULL}
+    full = {_question(r): r for r in records if r.status.ok and r.cell.system == same_answer.FULL}
     for record in records:
-        reference = full.get(same_answer.workload(record.cell))
+        reference = full.get(_question(record))
         beside = [reference] if reference is not None else []
         answer = same_answer.compare(record, reference)
-        status = same_answer.verdict(record.cell, record.status, record.observations, beside)
+        digest = model_digest(record.environment)
+        status = same_answer.verdict(record.cell, record.status, record.observations, beside, digest)
         yield _row(replace(record, status=status), answer, home)
+
+
+def _question(record: Record) -> tuple[object, ...]:
+    """What was asked of which weights: the answers to one question must agree."""
+    return (model_digest(record.environment), *same_answer.workload(record.cell))
 
 
 def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Home) -> dict[str, object]:
@@ -70,6 +80,7 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
         **asdict(record.cell),
         "cell_key": record.cell_key,
         "host": _host(record),
+        "device": str(record.environment.get("device", "")),
         "system_title": spec.title if spec else record.cell.system,
         "model_title": _model_title(home, record.cell.model),
         "repeat": record.repeat,
@@ -80,12 +91,16 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
         "ttft_s": _number(metrics.ttft_s(record)),
         "hit_rate": _number(hit_rate),
         "hit_note": hit_rate.reason if isinstance(hit_rate, metrics.Missing) and record.status.ok else "",
+        "assignment_hit_rate": _number(metrics.stat(record, "per_assignment_hit_rate")),
         **{f"bytes_{kind}": _number(metrics.bytes_per_output_token(record, kind)) for kind in metrics.BYTES},
         "distinct_experts": _number(metrics.distinct_experts_per_layer(record)),
         "overlap_ratio": _number(metrics.stat(record, "overlap_ratio")),
         "overlap_achieved": _number(metrics.stat(record, "overlap_ratio_achieved")),
+        "itl_p50_s": _number(metrics.itl_s(record, 50)),
+        "itl_p95_s": _number(metrics.itl_s(record, 95)),
         "answer": _answer(record, answer),
         "matched": _matched(record, answer),
+        "tokens_sha256": "" if isinstance(digest := metrics.tokens_sha256(record), metrics.Missing) else digest,
     }
 
 

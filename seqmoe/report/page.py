@@ -23,6 +23,9 @@ from seqmoe.spec.paths import Home
 from seqmoe.spec.system import SYSTEMS
 
 _LOAD = "load_average"
+# What differs from cell to cell, or from one run to the next; the rest of a fingerprint lasts.
+_PASSING = (_LOAD, "device", "weights")
+_DIGEST_DIGITS = 12
 _MARKS = {"unsupported": "cross", "not_installed": "ring"}
 
 
@@ -75,7 +78,11 @@ def environments(records: Iterable[Record]) -> list[Environment]:
     for group in groups.values():
         started = sorted(record.started[:16].replace("T", " ") for record in group)
         lasting = _lasting(group[0])
-        lines = [*_lines({key: value for key, value in lasting.items() if key != "host"}), *_loads(group)]
+        lines = [
+            *_lines({key: value for key, value in lasting.items() if key != "host"}),
+            *_ran_on(group),
+            *_loads(group),
+        ]
         host = str(lasting.get("host", "unknown host"))
         found.append(Environment(host, len(group), started[0], started[-1], tuple(lines)))
     return sorted(found, key=lambda environment: environment.last, reverse=True)
@@ -83,7 +90,19 @@ def environments(records: Iterable[Record]) -> list[Environment]:
 
 def _lasting(record: Record) -> dict[str, Any]:
     """The fingerprint without what differs from one run to the next."""
-    return {key: value for key, value in record.environment.items() if key != _LOAD}
+    return {key: value for key, value in record.environment.items() if key not in _PASSING}
+
+
+def _ran_on(records: list[Record]) -> list[tuple[str, str]]:
+    """The devices and, by their digests, the weights that were used."""
+    devices = sorted({str(record.environment["device"]) for record in records if "device" in record.environment})
+    lines = [("device", ", ".join(devices))] if devices else []
+    for kind in ("model", "predictor"):
+        pairs = ((record.cell.model, record.environment.get("weights", {}).get(kind)) for record in records)
+        for model, digest in dict.fromkeys(pairs):
+            if digest:
+                lines.append((f"{'weights' if kind == 'model' else kind} of {model}", str(digest)[:_DIGEST_DIGITS]))
+    return lines
 
 
 def _loads(records: list[Record]) -> list[tuple[str, str]]:

@@ -56,6 +56,12 @@ LANES = {
 }
 
 
+def lane_text(lane: str, device: str) -> str:
+    """A lane in words; a measured one names its device, so that a CPU's number is never taken for a GPU's."""
+    name = {"cpu": "CPU", "cuda": "GPU"}.get(device, device)
+    return f"{lane}, {name}" if lane == "measured" and name else lane
+
+
 def colour(system: str) -> str:
     """The colour of a system by its title; one that is not listed takes a spare colour by its name, always the same."""
     if system in COLOURS:

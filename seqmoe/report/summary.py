@@ -11,11 +11,12 @@ from seqmoe.report import style
 from seqmoe.report.frame import CIRCUMSTANCES, DIFFERS, METRICS, SAME, UNKNOWN
 
 _KEPT = [
-    "suite", "panel", "lane", "hardware", "model", "model_title", "host", "system", "system_title", "residency",
+    "suite", "panel", "lane", "hardware", "model", "model_title", "host", "device", "system",
+    "system_title", "residency",
     "batch", "dataset", "prompts", "decode_tokens", "seed", "cell_key",
 ]  # fmt: skip
 COLUMNS = [
-    *_KEPT, "status", "reason", "hint", "repeats", "answer", "matched", "hit_note", *CIRCUMSTANCES,
+    *_KEPT, "status", "reason", "hint", "repeats", "answer", "matched", "tokens_sha256", "hit_note", *CIRCUMSTANCES,
     *(f"{metric}{part}" for metric in METRICS for part in ("", "_low", "_high")),
 ]  # fmt: skip
 
@@ -48,6 +49,7 @@ def _cell(rows: pd.DataFrame) -> dict[str, object]:
         "repeats": len(good),
         "answer": _answer(rows["answer"]),
         "matched": rows["matched"].min(),
+        "tokens_sha256": _only(good["tokens_sha256"]),
         "hit_note": good.iloc[-1]["hit_note"] if len(good) else "",
         **{name: good[name].median() for name in CIRCUMSTANCES},
     }
@@ -69,6 +71,12 @@ def _failures(rows: pd.DataFrame) -> str:
         return ""
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(failed["status"]).items())
     return f"{len(failed)} of {len(rows)} repeats gave no result ({kinds}): {failed.iloc[-1]['reason']}"
+
+
+def _only(values: pd.Series) -> str:
+    """The one value that all repeats have, empty where they differ or there is none."""
+    found = set(values)
+    return str(found.pop()) if len(found) == 1 else ""
 
 
 def _answer(answers: pd.Series) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from seqmoe.harness.devices import CPU
 from seqmoe.report import style
 from seqmoe.report.facts import absences
 from seqmoe.report.frame import DIFFERS, REFERENCE, SAME
@@ -22,18 +24,21 @@ _WORK = {
 }  # fmt: skip
 _NUMERIC = ("Residency", "tok/s", "Share of full load", "Hit rate")
 _MISSING = "missing"
+# Of the tokens' hash: enough to see which rows say the same; the data file has the whole of it.
+_HASH_DIGITS = 8
 _TRAFFIC = "Link, per token"
 _KEPT_WHOLE = ("System", "Lane", "Residency", "tok/s")
-_ALIKE = [*_WORK, "lane", "hardware", "system_title", "status", "reason", "hint"]
+_ALIKE = [*_WORK, "device", "lane", "hardware", "system_title", "status", "reason", "hint"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One place of the table: its text, what to sort it by, and a shorter text for a terminal."""
+    """One place of the table: its text, what to sort it by, a shorter text for a terminal, and a small one below it."""
 
     text: str
     key: float | str
     short: str | None = None
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +92,32 @@ class ShortTable:
         return table
 
 
-def short_table(summary: pd.DataFrame) -> ShortTable:
-    """The table of a `seqmoe.report.summary.summarise`; lanes stand in the order of the records, never summed over."""
+def short_table(summary: pd.DataFrame, remarks: Sequence[str] = ()) -> ShortTable:
+    """The table of a `seqmoe.report.summary.summarise`; lanes stand in the order of the records, never summed over.
+
+    ``remarks`` are what else there is to say of the records.
+    """
     work = _workloads(summary)
     systems = {name: index for index, name in enumerate(style.in_order(summary["system_title"]))}
     lanes = {lane: index for index, lane in enumerate(dict.fromkeys(summary["lane"]))}
     works = {text: index for index, text in enumerate(dict.fromkeys(work.values()))}
     ran = summary["status"] == "ok"
+    several = summary.loc[summary["lane"] == "measured", "device"].nunique() > 1
     groups = [summary.loc[[index]] for index in summary.index[ran]]
     groups += [rows for _, rows in summary[~ran].groupby(_ALIKE, sort=False)]
 
     def place(rows: pd.DataFrame) -> tuple[float, ...]:
         row, at = rows.iloc[0], rows.index[0]
-        order = (lanes[row["lane"]], works[work[at]], row["status"] != "ok", systems[row["system_title"]])
+        order = (
+            lanes[row["lane"]], row["device"] == CPU, works[work[at]], row["status"] != "ok",
+            systems[row["system_title"]],
+        )  # fmt: skip
         return (*order, row["residency"], at)
 
-    rows = [_row(group, work[group.index[0]]) for group in sorted(groups, key=place)]
+    rows = [_row(group, work[group.index[0]], several) for group in sorted(groups, key=place)]
     workload = ("Workload",) if len(works) > 1 else ()
     headings = ("System", *workload, "Lane", *_NUMERIC, "Same answer", _TRAFFIC, "Note")
-    return ShortTable(headings, tuple(rows), tuple(_reasons(summary)), tuple(_remarks(summary)))
+    return ShortTable(headings, tuple(rows), tuple(_reasons(summary)), (*remarks, *_remarks(summary)))
 
 
 def _workloads(summary: pd.DataFrame) -> dict[int, str]:
@@ -117,22 +129,23 @@ def _workloads(summary: pd.DataFrame) -> dict[int, str]:
     }
 
 
-def _row(rows: pd.DataFrame, workload: str) -> TableRow:
+def _row(rows: pd.DataFrame, workload: str, several_devices: bool) -> TableRow:
     row = rows.iloc[0]
     residencies = sorted(rows["residency"])
     span = "-".join(f"{100 * residency:.0f}" for residency in dict.fromkeys((residencies[0], residencies[-1]))) + "%"
-    lane = row["lane"] if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
+    named = style.lane_text(row["lane"], row["device"])
+    lane = named if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
     hits, answer, note = _hit_rate(row), _answer(row), _note(row)
     share = _with_interval(row, "share", 100.0, "%")
     entries = (
-        Entry(row["system_title"], row["system_title"], short=row["system"]),
+        Entry(row["system_title"], row["system_title"], short=row["system"], below=note),
         *((Entry(workload, workload),) if workload else ()),
-        Entry(lane, lane, short=row["lane"]),
+        Entry(lane, lane, short=named if several_devices else row["lane"]),
         Entry(span, float(residencies[0])),
         Entry(_with_interval(row, "tok_s", 1.0, ""), _key(row["tok_s"])),
         Entry(share, _key(row["share"]), short=share.partition(" ")[0]),
         Entry(hits, _key(row["hit_rate"]), short="-" if hits == _MISSING else hits),
-        Entry(answer, answer),
+        Entry(answer, answer, below=row["tokens_sha256"][:_HASH_DIGITS]),
         Entry(_traffic(row), _key(row["bytes_on_demand"] + row["bytes_prefetched"])),
         Entry(note, note),
     )

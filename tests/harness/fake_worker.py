@@ -14,7 +14,7 @@ def emit(**event):
     print(json.dumps(event), flush=True)
 
 
-def answer(request, wrong=False, short=False, hidden=False):
+def answer(request, wrong=False, short=False, hidden=False, busy=False):
     now = time.perf_counter_ns
     for index, prompt in enumerate(request["prompts"]):
         emit(event="request", prompt=index, time_ns=now())
@@ -22,6 +22,9 @@ def answer(request, wrong=False, short=False, hidden=False):
             token = (sum(prompt) + step + (wrong and step == 2)) % 100
             emit(event="token", prompt=index, token=None if hidden else token, time_ns=now())
     emit(event="stat", name="hit_rate", value=0.5)
+    if busy:
+        emit(event="stat", name="overlap_ratio", value=0.9)
+        emit(event="stat", name="overlap_ratio_achieved", value=0.47)
     emit(event="done")
 
 
@@ -61,7 +64,7 @@ def serve(request, plan):
     elif behaviour in ("unsupported", "oom", "invalid", "not_installed"):
         emit(event="error", kind=behaviour, reason=f"said {behaviour}", hint="do something")
     else:
-        answer(request, wrong=behaviour == "wrong", short=behaviour == "short", hidden=behaviour == "hidden")
+        answer(request, **{name: True for name in ("wrong", "short", "hidden", "busy") if name == behaviour})
         if behaviour == "talkative":
             emit(event="stat", name="too", value="late")
 

@@ -159,6 +159,19 @@ reason = "only full load without a GPU"
 """
 
 
+GPU_HOST = {"gpus": [{"name": "x"}]}
+
+
+def write_baseline(home: Home, devices: str, two_builds: bool = False) -> None:
+    """Declare the rival anew: supported on ``devices`` (TOML) whatever the residency, with one or two builds."""
+    head = BASELINE[: BASELINE.index("[[capability]]")]
+    row = f'[[capability]]\nfamilies = ["*"]\nformats = ["*"]\ndevices = {devices}\nsupported = true\n'
+    if two_builds:
+        head = head.replace('full = "requirements.txt"', 'full = "requirements-full.txt"')
+        (home.baselines / "rival" / "requirements-full.txt").write_text("")
+    (home.baselines / "rival" / "baseline.toml").write_text(head + row)
+
+
 def write_home(folder: Path, suite: str = SUITE) -> Home:
     """A complete set of declarations, with a checkpoint folder that holds a tokenizer of bytes and no weights."""
     checkpoint = folder / "checkpoint"

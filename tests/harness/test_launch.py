@@ -7,10 +7,11 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from harness_samples import MODEL, cell
+from harness_samples import GPU_HOST, MODEL, cell, write_baseline
 
+import seqmoe.harness.devices
 import seqmoe.harness.launch
-from seqmoe.harness.launch import HomeLauncher, device_of
+from seqmoe.harness.launch import HomeLauncher
 from seqmoe.harness.request import Requests
 
 HOST = {"gpus": []}
@@ -89,7 +90,15 @@ def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:
     assert theirs["options"] == {} and theirs["prompts"] == ours["prompts"]
 
 
-def test_a_measured_cell_uses_the_gpu_where_there_is_one() -> None:
-    assert device_of(cell(), {"gpus": [{"name": "x"}]}) == "cuda"
-    assert device_of(cell(lane="emulated", hardware="card"), {"gpus": [{"name": "x"}]}) == "cpu"
-    assert device_of(cell(), HOST) == "cpu"
+def test_the_worker_is_told_the_device_that_its_record_will_name(home) -> None:
+    write_baseline(home, devices='["cuda"]')
+    assert Requests(home, GPU_HOST, threads=1).build(cell(system="Rival"))["device"] == "cuda"
+    assert Requests(home, GPU_HOST, threads=1).build(cell(system="lru"))["device"] == "cpu"
+
+
+def test_a_build_for_the_cpu_on_a_host_with_a_gpu_says_which_one_to_install(home, monkeypatch) -> None:
+    write_baseline(home, devices='["cuda"]', two_builds=True)
+    monkeypatch.setattr(seqmoe.harness.devices, "installed_profile", lambda baseline, home: "quick")
+    status = HomeLauncher(home, GPU_HOST).obstacle(cell(system="Rival"))
+    assert status.kind == "not_installed" and "--install rival --profile full" in status.hint
+    assert HomeLauncher(home, HOST).obstacle(cell(system="Rival")).kind == "unsupported"

@@ -8,6 +8,7 @@ import itertools
 
 from harness_samples import cell, record
 
+from seqmoe.harness import link_check
 from seqmoe.harness.plan import make_plan, order, pending
 from seqmoe.harness.record import Status
 
@@ -26,9 +27,9 @@ def group_of(point):
 
 def plan(history=None, repeats=3, obstacle=lambda point: None, resume=True, now=NOW):
     by_key = collections.defaultdict(list)
-    for item in history or []:
+    for item in history or ():
         by_key[item.cell_key].append(item)
-    return make_plan(CELLS, repeats, by_key, group_of, obstacle, now, resume)
+    return make_plan(CELLS, repeats, by_key, group_of, obstacle, lambda point: now, resume)
 
 
 def failed(repeat):
@@ -113,3 +114,43 @@ def test_what_has_been_installed_meanwhile_is_run() -> None:
     history = [failure_of(CELLS[-1], Status("not_installed", "no environment"))]
     runs = [run.repeat for run in plan(history).runs if run.cell == CELLS[-1]]
     assert runs == [0, 1, 2]
+
+
+def made(digest, repeat=0, device="cpu", status=None):
+    environment = NOW | {"device": device, "weights": {"model": digest, "predictor": None}}
+    return dataclasses.replace(
+        record(system="lru", residency=0.25, repeat=repeat), status=status or Status("ok"), environment=environment
+    )
+
+
+def repeats_of_lru(history, digest="new", device="cpu"):
+    now = NOW | {"device": device, "weights": {"model": digest, "predictor": None}}
+    runs = plan(history, now=now).runs
+    return [run.repeat for run in runs if (run.cell.system, run.cell.residency) == ("lru", 0.25)]
+
+
+def test_what_ran_on_other_weights_or_on_another_device_is_run_again() -> None:
+    old = [made("old", repeat) for repeat in range(3)]
+    assert repeats_of_lru(old, "old") == []
+    assert repeats_of_lru(old, "new") == [0, 1, 2]
+    assert repeats_of_lru(old, "old", "cuda") == [0, 1, 2]
+    assert repeats_of_lru([*old, made("new", 0)], "new") == [1, 2]
+    # back to the old weights: the newest record of the cell decides, as it does in the report
+    assert repeats_of_lru([*old, made("new", 0)], "old") == [0, 1, 2]
+    crashed = made("old", 0, status=Status("crash", "r"))
+    assert repeats_of_lru([crashed], "old") == [] and repeats_of_lru([crashed], "new") == [0, 1, 2]
+
+
+def test_a_record_that_does_not_tell_its_weights_counts_for_nothing() -> None:
+    silent = [record(system="lru", residency=0.25, repeat=repeat) for repeat in range(3)]
+    assert repeats_of_lru(silent) == [0, 1, 2]
+
+
+def test_a_busy_machine_is_no_reason_to_leave_a_cell_alone() -> None:
+    stats = {"overlap_ratio": 0.9, "overlap_ratio_achieved": 0.47}
+    raw = record(repeat=1, stats=stats, environment=NOW, lane="emulated", hardware="card")
+    busy = dataclasses.replace(raw, status=link_check.verdict(raw.cell, raw.status, raw.observations))
+    assert busy.status.kind == "invalid"
+    assert pending([busy], 3, NOW) == [0, 1, 2]
+    other = dataclasses.replace(busy, status=Status("invalid", "answer differs from full load"))
+    assert pending([other], 3, NOW) == []

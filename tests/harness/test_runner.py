@@ -10,7 +10,7 @@ from harness_samples import SUITE, FakeLauncher, processes_with, write_home
 from seqmoe.harness.metrics import Missing, decode_tok_s, tokens_sha256
 from seqmoe.harness.record import Status
 from seqmoe.harness.runner import run_suite
-from seqmoe.harness.same_answer import answers
+from seqmoe.harness.same_answer import FULL, compare, workload
 from seqmoe.harness.store import read_records
 from seqmoe.spec.errors import InputError
 
@@ -20,6 +20,12 @@ def statuses(result):
     for record in result.records:
         found[record.cell.system, record.cell.residency].append(record.status.kind)
     return dict(found)
+
+
+def answers(records):
+    """Agreement with full load of the same workload, by cell key and repeat."""
+    full = {workload(record.cell): record for record in records if record.cell.system == FULL}
+    return {(r.cell_key, r.repeat): compare(r, full.get(workload(r.cell))) for r in records}
 
 
 class Recorder:
@@ -57,6 +63,43 @@ def test_every_cell_is_repeated_and_stored_with_all_that_metrics_need(home, serv
     assert all(answer.same for answer in answers(result.records).values())
     assert len({line["pid"] for line in served()}) == 1
     assert processes_with(str(home.work)) == []
+
+
+def test_a_record_names_its_device_and_its_weights(home, served) -> None:
+    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    result = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert {record.environment["device"] for record in result.records} == {"cpu"}
+    weights = {record.cell.system: record.environment["weights"] for record in result.records}
+    assert len({found["model"] for found in weights.values()}) == 1
+    assert weights["seqmoe"]["predictor"] and weights["lru"]["predictor"] is None
+
+
+def test_a_retrained_model_is_run_again_and_held_to_its_own_full_load(home, served) -> None:
+    run_suite(home, "demo", launcher=FakeLauncher(home))
+    (home.work / "checkpoint" / "model.safetensors").write_bytes(b"retrained")
+    says_other_words = dict.fromkeys(("full", "lru", "seqmoe"), "wrong")
+    again = run_suite(home, "demo", launcher=FakeLauncher(home, says_other_words))
+    assert again.written == 10
+    assert set(map(tuple, statuses(again).values())) == {("ok", "ok")}
+    assert run_suite(home, "demo", launcher=FakeLauncher(home, says_other_words)).written == 0
+
+
+def test_a_new_predictor_runs_only_the_system_that_uses_it_again(home, served) -> None:
+    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    run_suite(home, "demo", launcher=FakeLauncher(home))
+    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"fitted anew")
+    again = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert again.written == 4 and {line["cell"]["system"] for line in served()[10:]} == {"seqmoe"}
+
+
+def test_a_busy_machine_costs_its_repeats_and_the_next_sweep_tries_them_again(tmp_path) -> None:
+    home = write_home(tmp_path / "home", SUITE.replace('lane = "measured"', 'lane = "emulated"\nhardware = "card"'))
+    busy = FakeLauncher(home, {"lru": "busy"})
+    found = statuses(run_suite(home, "demo", launcher=busy))
+    assert found["lru", 0.25] == ["invalid", "invalid"] and found["seqmoe", 0.25] == ["ok", "ok"]
+    assert run_suite(home, "demo", launcher=busy).written == 4
+    idle = run_suite(home, "demo", launcher=FakeLauncher(home))
+    assert idle.written == 4 and statuses(idle)["lru", 0.25] == ["ok", "ok"]
 
 
 def test_a_second_sweep_has_nothing_to_do_and_more_repeats_add_only_theirs(home, served) -> None:

@@ -7,10 +7,15 @@ from harness_samples import record, timed
 
 from seqmoe.harness.metrics import Missing
 from seqmoe.harness.record import Status
-from seqmoe.harness.same_answer import Answer, answers, compare, full_load, verdict
+from seqmoe.harness.same_answer import Answer, compare, full_load, verdict
+
+
+def on(digest):
+    return {"weights": {"model": digest, "predictor": None}}
 
 
 def said(*prompts, **changes):
+    changes.setdefault("environment", on("a"))
     return record([timed([1] * (len(p) - 1), tokens=p) for p in prompts], **changes)
 
 
@@ -30,49 +35,51 @@ def test_a_difference_is_told_with_its_place_and_extent() -> None:
 @pytest.mark.parametrize("change", [{"model": "other"}, {"dataset": "other"}, {"seed": 1}, {"batch": 2}])
 def test_only_full_load_of_the_same_workload_counts(change) -> None:
     ours = said([1, 2, 3, 4], [5, 6, 7, 8], **change)
-    assert full_load([FULL], ours.cell) is None
-    assert full_load([FULL], said([1, 2, 3], [4, 5, 6]).cell) is None
-    assert isinstance(compare(ours, full_load([FULL], ours.cell)), Missing)
+    assert full_load([FULL], ours.cell, "a") is None
+    assert full_load([FULL], said([1, 2, 3], [4, 5, 6]).cell, "a") is None
+    assert isinstance(compare(ours, full_load([FULL], ours.cell, "a")), Missing)
 
 
 def test_full_load_of_another_lane_counts_and_the_newest_one_decides() -> None:
     newer = said([0, 0, 0, 0], [5, 6, 7, 8], system="full", residency=1.0, lane="emulated", hardware="card")
-    assert full_load([FULL, newer], said([1, 2, 3, 4], [5, 6, 7, 8]).cell) is newer
+    assert full_load([FULL, newer], said([1, 2, 3, 4], [5, 6, 7, 8]).cell, "a") is newer
+
+
+def test_full_load_on_other_weights_is_no_reference() -> None:
+    ours = said([1, 2, 3, 4], [5, 9, 7, 8])
+    retrained = said([1, 2, 3, 4], [5, 9, 7, 8], system="full", residency=1.0, environment=on("b"))
+    assert full_load([FULL, retrained], ours.cell, "a") is FULL
+    assert full_load([FULL, retrained], ours.cell, "b") is retrained
+    assert full_load([FULL], ours.cell, "b") is None and full_load([FULL], ours.cell, None) is None
+    assert verdict(ours.cell, ours.status, ours.observations, [FULL], "b").ok
+    assert verdict(ours.cell, ours.status, ours.observations, [retrained, FULL], "b").ok
 
 
 def test_our_own_system_becomes_invalid_when_it_differs() -> None:
     ours = said([1, 2, 3, 4], [5, 9, 7, 8])
-    status = verdict(ours.cell, ours.status, ours.observations, [FULL])
+    status = verdict(ours.cell, ours.status, ours.observations, [FULL], "a")
     assert status.kind == "invalid"
     assert "answer differs from full load at token 1 of prompt 1" in status.reason and "50%" in status.reason
 
 
-def test_full_load_itself_is_held_to_its_earlier_answer() -> None:
+def test_full_load_is_the_measure_and_never_held_to_an_earlier_one() -> None:
     again = said([1, 2, 3, 4], [5, 6, 7, 9], system="full", residency=1.0)
-    assert verdict(again.cell, again.status, again.observations, [FULL]).kind == "invalid"
-    assert verdict(FULL.cell, FULL.status, FULL.observations, [FULL]).ok
+    assert verdict(again.cell, again.status, again.observations, [FULL], "a").ok
 
 
 def test_a_worker_that_finds_the_difference_itself_is_believed() -> None:
     ours = said([1, 2, 3, 4], [5, 6, 7, 8], stats={"same_answer": False})
-    assert verdict(ours.cell, ours.status, ours.observations, []).kind == "invalid"
+    assert verdict(ours.cell, ours.status, ours.observations, [], "a").kind == "invalid"
 
 
 def test_without_full_load_and_for_others_the_status_stays() -> None:
     ours = said([1, 2, 3, 4], [5, 9, 7, 8])
-    assert verdict(ours.cell, ours.status, ours.observations, []).ok
+    assert verdict(ours.cell, ours.status, ours.observations, [], "a").ok
     theirs = said([1, 2, 3, 4], [5, 9, 7, 8], system="llama.cpp")
-    assert verdict(theirs.cell, theirs.status, theirs.observations, [FULL]).ok
+    assert verdict(theirs.cell, theirs.status, theirs.observations, [FULL], "a").ok
     failed = Status("oom", "host")
-    assert verdict(ours.cell, failed, ours.observations, [FULL]) == failed
+    assert verdict(ours.cell, failed, ours.observations, [FULL], "a") == failed
 
 
 def test_hidden_tokens_cannot_be_compared() -> None:
     assert isinstance(compare(said([None, 2, 3, 4], [5, 6, 7, 8], system="vLLM"), FULL), Missing)
-
-
-def test_all_answers_of_a_store() -> None:
-    theirs = said([1, 2, 3, 4], [5, 9, 7, 8], system="llama.cpp", repeat=3)
-    found = answers([FULL, theirs])
-    assert found[FULL.cell_key, 0].same
-    assert found[theirs.cell_key, 3] == Answer(0.5, 2.5, (1, 1))

@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqmoe.harness.statistics import compare, faster, mann_whitney, summarize
+from seqmoe.harness.statistics import compare, mann_whitney, summarize
 
 samples = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 
@@ -73,10 +73,10 @@ def spread(center: float, count: int) -> list[float]:
 
 
 def test_faster_needs_eight_repeats_of_both() -> None:
-    assert faster(spread(20, 8), spread(10, 8))
-    assert not faster(spread(20, 8), spread(10, 7))
-    assert "7 repeats" in compare(spread(20, 8), spread(10, 7)).reason
-    assert not faster([], spread(10, 8))
+    assert compare(spread(20, 8), spread(10, 8)).faster
+    fewer = compare(spread(20, 8), spread(10, 7))
+    assert not fewer.faster and "7 repeats" in fewer.reason
+    assert not compare([], spread(10, 8)).faster
 
 
 def test_faster_needs_more_than_five_percent() -> None:
@@ -87,5 +87,5 @@ def test_faster_needs_more_than_five_percent() -> None:
 def test_faster_needs_significance_and_the_right_direction() -> None:
     mixed = [10, 30, 11, 29, 12, 28, 13, 27]
     assert "p =" in compare(mixed, [9, 31, 9.5, 14, 12.5, 13.5, 10.5, 15]).reason
-    assert not faster(spread(10, 8), spread(20, 8))
-    assert not faster(spread(10, 8), spread(10, 8))
+    assert not compare(spread(10, 8), spread(20, 8)).faster
+    assert not compare(spread(10, 8), spread(10, 8)).faster

@@ -10,7 +10,7 @@ import sys
 import pytest
 from harness_samples import record
 
-from seqmoe.harness.record import Status, to_json
+from seqmoe.harness.record import to_json
 from seqmoe.harness.store import Store, latest, read_records, store_files, store_path
 from seqmoe.spec.errors import InputError
 
@@ -38,16 +38,6 @@ def test_records_come_back_in_the_order_of_writing_over_several_sessions(path) -
 def test_a_store_that_does_not_exist_is_empty(path) -> None:
     assert read_records(path) == []
     assert not path.exists()
-
-
-def test_finished_counts_results_only(path) -> None:
-    key = record().cell_key
-    written(path, record(repeat=0), record(repeat=2), record(repeat=1, residency=0.5))
-    with Store(path) as store:
-        store.append(record(repeat=3, status=Status("crash", "tail")))
-        assert store.finished(key) == {0, 2}
-        assert store.finished("unknown") == set()
-        assert store.last(key).repeat == 3 and store.last("unknown") is None
 
 
 @pytest.mark.parametrize("cut", [1, 40, -2])

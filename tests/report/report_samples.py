@@ -24,6 +24,8 @@ ENVIRONMENT = {
     "packages": {"torch": "2.13.0", "transformers": "5.24.0"},
     "git": {"revision": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
     "declarations": "clone",
+    "device": "cpu",
+    "weights": {"model": "5ca1ab1e" * 8, "predictor": None},
 }
 NEEDS_GPU = Status(
     "unsupported",

@@ -138,6 +138,14 @@ def test_lanes_models_and_hosts_never_share_a_panel():
     assert len({(panel.title, panel.note) for panel in panels}) == len(panels)
 
 
+def test_a_measured_panel_holds_one_device_and_names_it():
+    records = [record(cell(), 50.0), record(cell(system="vLLM"), 900.0, device="cuda")]
+    panels = figure_of(records).observed()
+    assert [(panel.title, panel.systems) for panel in panels] == [
+        ("Reference model, measured, CPU", ["FullLoad"]), ("Reference model, measured, GPU", ["vLLM"]),
+    ]  # fmt: skip
+
+
 def test_an_emulated_panel_says_which_overlap_ratio_was_asked_for_and_reached():
     points = [cell(system="lru", residency=r, lane="emulated", hardware="rtx4090") for r in (0.25, 0.45)]
     ratios = [{"overlap_ratio": 0.9, "overlap_ratio_achieved": reached} for reached in (0.84, 0.68)]

@@ -20,6 +20,7 @@ from seqmoe.report.paper import figure6_bars
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import short_table
 from seqmoe.report.writer import Report, write_report
+from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.paths import Home
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -138,6 +139,36 @@ def test_the_data_file_holds_every_drawn_number(report):
     assert table.loc[table["lane"] == "emulated", "share"].notna().all()
 
 
+def test_the_data_file_has_gaps_bytes_and_hashes(tmp_path):
+    stats = {"bytes_on_demand": 20e6, "bytes_late": 4e6, "per_assignment_hit_rate": 0.25}
+    report = write_report([record(cell(system="lru", residency=0.25), 50.0, stats=stats)], HOME, tmp_path)
+    row = pd.read_csv(report.paths.csv).iloc[0]
+    assert row["itl_p50_s"] == pytest.approx(0.02) and row["itl_p95_s"] == pytest.approx(0.02)
+    assert (row["bytes_on_demand"], row["bytes_late"]) == (1e6, 2e5) and row["assignment_hit_rate"] == 0.25
+    assert row["tokens_sha256"] == tokens_sha256([*range(100, 111)] * 2) and row["device"] == "cpu"
+
+
+def test_earlier_weights_are_counted_and_never_in_a_median(tmp_path):
+    old = [record(cell(), 10.0, repeat, weights={"model": "old", "predictor": None}) for repeat in range(3)]
+    new = [record(cell(), speed, repeat) for repeat, speed in enumerate((40.0, 60.0))]
+    report = write_report([*old, *new], HOME, tmp_path)
+    assert pd.read_csv(report.paths.csv).iloc[0]["tok_s"] == pytest.approx(50.0, rel=1e-6)
+    remark = "3 older records are left out: made with earlier weights of reference"
+    assert remark in report.table.remarks and remark in report.paths.page.read_text(encoding="utf-8")
+
+
+def test_notes_stand_below_the_system_and_need_no_column():
+    failed = [record(cell(), 40.0), record(cell(), repeat=1, status=Status("crash", "a long last word " * 20))]
+    page = page_of(failed)
+    table = page[page.index('<table id="cells">') : page.index("</table>", page.index('<table id="cells">'))]
+    assert ">Note<" not in table
+    first = re.search(r'<td [^>]*class="wraps">.*?</td>', table, re.DOTALL)[0]
+    assert "1 of 2 repeats gave no result" in first and "<small>" in first
+    assert re.search(r"td\.wraps \{[^}]*white-space: normal[^}]*max-width", page)
+    rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    assert {len(re.findall("<t[hd][ >]", row)) for row in rows} == {8}
+
+
 def test_all_four_files_are_written_and_nothing_is_left_over(report):
     folder = report.paths.page.parent
     assert sorted(path.name for path in folder.iterdir()) == ["figure6.csv", "figure6.png", "figure6.svg", "index.html"]
@@ -182,6 +213,7 @@ def test_environments_are_listed_once_with_nested_values_flattened():
     assert sorted((entry.host, entry.records) for entry in found) == [("cpu-example-2c", 2), ("other", 1)]
     assert ("load average", "0.5 to 1.25 while these were recorded") in next(e for e in found if e.records == 2).lines
     lines = dict(next(entry for entry in found if entry.host == "other").lines)
+    assert lines["device"] == "cpu" and lines["weights of reference"] == "5ca1ab1e5ca1"
     assert (
         lines["gpus 0 name"] == "A" and lines["cpu instruction sets"] == "avx2, avx512f" and lines["git dirty"] == "no"
     )

@@ -11,6 +11,7 @@ from rich.console import Console
 from seqmoe.report.frame import records_frame
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import ShortTable, short_table
+from seqmoe.spec.answer import tokens_sha256
 
 
 def table_of(records) -> ShortTable:
@@ -55,8 +56,8 @@ def test_bytes_over_the_link_stand_beside_the_hit_rate():
     moved = {"bytes_on_demand": 22e6, "bytes_prefetched": 11e6, "bytes_wasted": 5.5e6}
     point = cell(system="lru", residency=0.25, prompts=2, decode_tokens=11)
     (row,) = texts(table_of([record(point, stats=moved)]))
-    # 33 MB over 2 * 11 tokens
-    assert row["Link, per token"] == "1.5 MB, 250 kB in vain"
+    # 33 MB over 2 * 10 tokens: the first of each prompt is prefill's
+    assert row["Link, per token"] == "1.65 MB, 275 kB in vain"
 
 
 def test_cells_that_failed_alike_are_one_row_with_their_span(quick):
@@ -95,3 +96,23 @@ def test_several_workloads_are_named_and_never_in_one_terminal_table():
 
 def test_no_records_give_an_empty_table():
     assert table_of([]).rows == () and printed(table_of([])).strip() == ""
+
+
+def test_a_row_of_the_cpu_on_a_host_with_a_gpu_says_so_everywhere():
+    records = [record(cell()), record(cell(system="vLLM"), 900.0, device="cuda")]
+    table = table_of(records)
+    assert [(row["System"], row["Lane"]) for row in texts(table)] == [
+        ("vLLM", "measured, GPU"), ("FullLoad", "measured, CPU"),
+    ]  # fmt: skip
+    assert "measured, CPU" in printed(table) and "measured, GPU" in printed(table)
+    # a share of another device's full load would say nothing
+    assert [row["Share of full load"] for row in texts(table)] == ["", "100%"]
+    assert texts(table_of([record(cell())]))[0]["Lane"] == "measured, CPU"
+
+
+def test_the_hash_of_the_tokens_stands_below_the_answer():
+    same = [record(cell(), repeat=repeat) for repeat in range(2)]
+    below = [entry.below for entry in table_of(same).rows[0].entries]
+    assert tokens_sha256([*range(100, 111)] * 2)[:8] in below
+    torn = [record(cell(system="llama.cpp"), repeat=repeat, tokens=[repeat] * 11) for repeat in range(2)]
+    assert not any(entry.below for entry in table_of(torn).rows[0].entries)

@@ -1,0 +1,32 @@
+"""Whether an emulated link did what was asked of it; a machine that was busy meanwhile gives no result."""
+
+from __future__ import annotations
+
+from seqmoe.harness.record import Observations, Record, Status
+from seqmoe.spec.suite import Cell
+
+TOLERANCE = 0.25
+
+
+def verdict(cell: Cell, status: Status, observations: Observations) -> Status:
+    """The status after the check: ``invalid`` if the reached overlap ratio is more than 25 % off the asked one."""
+    fault = _fault(cell, observations) if status.ok else ""
+    return Status("invalid", fault) if fault else status
+
+
+def may_pass_later(record: Record) -> bool:
+    """Whether this failure was the machine's at that time only, so that the next sweep tries again."""
+    status = record.status
+    return status.kind == "invalid" and status.reason == _fault(record.cell, record.observations)
+
+
+def _fault(cell: Cell, observations: Observations) -> str:
+    asked, reached = (observations.stats.get(name) for name in ("overlap_ratio", "overlap_ratio_achieved"))
+    if cell.lane != "emulated" or not isinstance(asked, (int, float)) or not isinstance(reached, (int, float)):
+        return ""
+    if abs(reached - asked) <= TOLERANCE * asked:
+        return ""
+    return (
+        f"the link reached {reached:.2f} experts a layer, {asked:.2f} were asked: the machine was busy; "
+        "run again when it is idle"
+    )

@@ -1,0 +1,62 @@
+"""Which weights a record ran on: a digest of the model, and of the predictor where the system has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqmoe.harness.models import checkpoint_folder
+from seqmoe.harness.prompts import Unavailable
+from seqmoe.spec.choice import choose_model
+from seqmoe.spec.files import files_sha256
+from seqmoe.spec.model import load_model
+from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell
+from seqmoe.spec.system import SYSTEMS
+
+_FILES = ("config.json", "tokenizer.json")
+
+
+class Weights:
+    """Digests of one sweep: every model is read once, so that all its records agree on what they ran on."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._models: dict[str, str | None] = {}
+        self._predictors: dict[str, str | None] = {}
+
+    def of(self, cell: Cell) -> dict[str, str | None]:
+        """``model`` and ``predictor``, None where there is none on this machine or the system uses none.
+
+        Raises `InputError` for a model that is declared wrongly.
+        """
+        if cell.model not in self._models:
+            self._models[cell.model] = self._model(cell.model)
+            self._predictors[cell.model] = self._predictor(cell.model)
+        return {
+            "model": self._models[cell.model],
+            "predictor": self._predictors[cell.model] if has_predictor(cell) else None,
+        }
+
+    def _model(self, name: str) -> str | None:
+        model = load_model(self._home, name)
+        try:
+            folder = checkpoint_folder(model)
+        except Unavailable:
+            return None
+        # The hub names a snapshot by its commit; reading gigabytes would say no more.
+        return folder.name if model.hub_id else checkpoint_digest(folder)
+
+    def _predictor(self, name: str) -> str | None:
+        predictor = choose_model(self._home, name).predictor
+        return None if predictor is None else files_sha256([predictor])
+
+
+def checkpoint_digest(folder: Path) -> str:
+    """SHA-256 (hex) over what decides a checkpoint's answers: configuration, tokenizer and weights."""
+    plain = [folder / name for name in _FILES]
+    return files_sha256(path for path in [*plain, *sorted(folder.glob("*.safetensors*"))] if path.is_file())
+
+
+def has_predictor(cell: Cell) -> bool:
+    """Whether the cell's result depends on a predictor file."""
+    return cell.system in SYSTEMS and SYSTEMS[cell.system].predictor != "none"

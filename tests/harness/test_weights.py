@@ -1,0 +1,55 @@
+"""The digest of a record's weights changes when, and only when, what decides its answers does."""
+
+from __future__ import annotations
+
+import pytest
+from harness_samples import MODEL, cell
+
+import seqmoe.harness.models
+from seqmoe.harness.weights import Weights
+
+
+@pytest.fixture
+def checkpoint(home):
+    (home.work / "checkpoint" / "model.safetensors").write_bytes(b"weights")
+    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    return home.work / "checkpoint"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_the_model_is_known_by_its_content(home, checkpoint, name) -> None:
+    first = Weights(home).of(cell())
+    (checkpoint / "card.json").write_text("a new card changes no answer")
+    assert Weights(home).of(cell()) == first and len(first["model"]) == 64
+    with (checkpoint / name).open("ab") as stream:
+        stream.write(b" ")
+    assert Weights(home).of(cell())["model"] != first["model"]
+
+
+def test_the_predictor_counts_for_the_system_that_has_one(home, checkpoint) -> None:
+    ours, lru = Weights(home).of(cell(system="seqmoe")), Weights(home).of(cell(system="lru"))
+    theirs = Weights(home).of(cell(system="Rival"))
+    assert ours["model"] == lru["model"] == theirs["model"]
+    assert ours["predictor"] and lru["predictor"] is None and theirs["predictor"] is None
+    (checkpoint / "first_order.npz").write_bytes(b"fitted anew")
+    assert Weights(home).of(cell(system="seqmoe"))["predictor"] != ours["predictor"]
+
+
+def test_a_sweep_reads_every_model_once(home, checkpoint) -> None:
+    weights = Weights(home)
+    first = weights.of(cell(system="lru"))
+    (checkpoint / "model.safetensors").write_bytes(b"written in the middle of the sweep")
+    assert weights.of(cell(system="full", residency=1.0)) == first
+
+
+def test_a_snapshot_of_the_hub_is_known_by_its_commit_and_not_read(home, tmp_path, monkeypatch) -> None:
+    text = MODEL.replace('path = "{path}"', 'hub_id = "nobody/nothing"').replace("{{", "{").replace("}}", "}")
+    (home.suites / "models" / "tiny.toml").write_text(text)
+    assert Weights(home).of(cell(system="seqmoe")) == {"model": None, "predictor": None}
+    snapshot = tmp_path / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    monkeypatch.setattr(
+        seqmoe.harness.models, "try_to_load_from_cache", lambda hub_id, name: str(snapshot / "config.json")
+    )
+    assert Weights(home).of(cell())["model"] == "0123abcd"
