@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter
+from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
 
@@ -40,11 +39,6 @@ class GenerateResult:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-def tokens_sha256(tokens: list[int]) -> str:
-    """SHA-256 over the token ids as little-endian int32."""
-    return hashlib.sha256(np.asarray(tokens, dtype="<i4").tobytes()).hexdigest()
 
 
 def generate(
