@@ -30,7 +30,7 @@ class Recipe:
 
     sequence_length: int = 512
     sequences_per_step: int = 4
-    tokens: int = 12_000_000
+    tokens: int = 10_000_000
     learning_rate: float = 2e-3
     warmup_share: float = 0.03
     decay_share: float = 0.35
@@ -38,9 +38,9 @@ class Recipe:
     gradient_clip: float = 1.0
     balance_weight: float = 0.01
     balance_margin: float = 1.7
-    reuse_weight: float = 0.05
+    reuse_weight: float = 0.5
     reuse_target: float = 0.4
-    reuse_start_share: float = 0.3042
+    reuse_start_share: float = 0.433
     capacity_factor: float = 1.5
     held_out_share: float = 0.02
     seed: int = 0

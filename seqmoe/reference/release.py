@@ -37,6 +37,7 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
         "purpose": "a small MoE workload that every machine can run; not a chatbot",
         "architecture": "Qwen3MoeForCausalLM",
         "recipe": recipe.as_dict(),
+        "notes": _notes(training / "notes.txt"),
         "text": data.sources,
         "train_tokens_available": len(data.train),
         "held_out_tokens": len(data.held_out),
@@ -53,6 +54,11 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     os.replace(partial, out)
     return facts
+
+
+def _notes(path: Path) -> list[str]:
+    """What the person who trained wants said of the run: one line each, above all where it left the recipe."""
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def read_card(folder: Path = CHECKPOINT) -> dict[str, Any]:
