@@ -36,7 +36,7 @@ class Recipe:
     decay_share: float = 0.35
     weight_decay: float = 0.05
     gradient_clip: float = 1.0
-    balance_weight: float = 0.01
+    balance_weight: float = 0.3
     balance_margin: float = 1.7
     reuse_weight: float = 0.5
     reuse_target: float = 0.4
