@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -102,7 +100,8 @@ def replay(
     from seqmoe.traces.importers import import_traces
 
     loaded = import_traces(traces)
-    rows = replay_traces(loaded, policies.split(","), _numbers(residency, "--residency"), contract)
+    names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
+    rows = replay_traces(loaded, names, _numbers(residency, "--residency"), contract)
     if as_json:
         _print_json({"model": loaded.model, "contract": contract, "rows": [row.as_dict() for row in rows]})
         return
@@ -145,7 +144,7 @@ def generate(
         systems.system(system),
         residency,
         tokens,
-        load_hardware(home, emulate).emulated_overlap_ratio if emulate else None,
+        load_hardware(home, emulate).emulated_overlap_ratio if emulate is not None else None,
         predictor or chosen.predictor,
         threads,
     )
@@ -156,7 +155,8 @@ def generate(
     rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
-        f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}"
+        f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}",
+        soft_wrap=True,
     )
 
 
@@ -211,6 +211,8 @@ def report(
     from seqmoe.spec.paths import find_home
 
     home = find_home()
+    if results is not None and not results.is_dir():
+        raise InputError(f"--results {results}: no such folder; give one that `seqmoe bench` has written to")
     records = [record for path in store_files(results or home.results) for record in latest(read_records(path))]
     written = write_report(records, home, folder or home.reports)
     if as_json:
@@ -240,7 +242,9 @@ def baselines(
     if install is not None:
         chosen = [find_baseline(known, install)]
         try:
-            environments.install(chosen[0], home, profile, lambda line: err.print(line, style="dim", markup=False))
+            environments.install(
+                chosen[0], home, profile, lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
+            )
         except environments.InstallError as error:
             print(f"seqmoe: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
@@ -251,31 +255,3 @@ def baselines(
         _print_json({"baselines": [outcome.as_dict() for outcome in outcomes]})
     if install is not None and not all(outcome.status.ok for outcome in outcomes):
         raise typer.Exit(1)
-
-
-def main() -> None:
-    """Entry point: wrong input ends in one line and exit code 2, an interrupt in 130."""
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        code = app(standalone_mode=False) or 0
-    except InputError as error:
-        print(f"seqmoe: {error}", file=sys.stderr)
-        code = 2
-    except (KeyboardInterrupt, typer.Abort):
-        print("seqmoe: interrupted", file=sys.stderr)
-        code = 130
-    except Exception as error:
-        show = getattr(error, "show", None)  # the parser's own errors print themselves and carry their exit code
-        if show is None:
-            raise
-        show()
-        code = getattr(error, "exit_code", 2)
-    sys.exit(code)
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    main()

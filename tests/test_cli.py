@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from seqmoe import cli
+from seqmoe import __main__ as command
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def seqmoe(monkeypatch, capsys):
     def run(*args: str):
         monkeypatch.setattr(sys, "argv", ["seqmoe", *args])
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            command.main()
         printed = capsys.readouterr()
         return stopped.value.code, printed.out, printed.err
 

@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqmoe.spec.baseline import PROFILES, Baseline
@@ -44,8 +45,12 @@ def installed_profile(baseline: Baseline, home: Home) -> str | None:
     stamp = environment_folder(baseline, home) / _STAMP
     if not stamp.is_file() or not environment_python(baseline, home).exists():
         return None
-    made = json.loads(stamp.read_text(encoding="utf-8"))
-    return made["profile"] if made["hash"] == _requirements_hash(baseline, made["profile"]) else None
+    try:
+        made = json.loads(stamp.read_text(encoding="utf-8"))
+        profile, hashed = str(made["profile"]), made["hash"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return profile if hashed == _requirements_hash(baseline, profile) else None
 
 
 def is_installed(baseline: Baseline, home: Home) -> bool:
@@ -104,11 +109,18 @@ def _run(command: Sequence[str], baseline: Baseline, progress: Callable[[str], N
         env=environment,
         text=True,
         errors="replace",
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            tail.append(line.rstrip())
-            progress(line.rstrip())
+        try:
+            for line in process.stdout:
+                tail.append(line.rstrip())
+                progress(line.rstrip())
+        except BaseException:
+            # pip's compilers and venv's ensurepip would go on writing into a folder that the next call removes.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     if process.returncode != 0:
         raise InstallError(
             f"{baseline.name}: {' '.join(command)} ended with code {process.returncode}; it needs {baseline.needs}. "

@@ -55,7 +55,8 @@ def make_plan(
         obstacle = obstacle_of(cell)
         if obstacle is None:
             wanted[cell.key] = set(pending(past, repeats, environment))
-        elif not past or past[-1].status != obstacle:
+        elif not any(record.status.ok for record in past) and (not past or past[-1].status != obstacle):
+            # What has once been measured stays: an obstacle of today does not take its place.
             obstacles.append((cell, obstacle))
     runs = order([cell for cell in cells if cell.key in wanted], repeats, group_of)
     chosen = tuple(run for run in runs if run.repeat in wanted[run.cell.key])

@@ -47,9 +47,11 @@ def load_prompts(home: Home, name: str, count: int, seed: int = 0) -> list[str]:
 def read_prompt_file(path: Path, fields: Iterable[str] = _OWN_FIELDS) -> list[str]:
     """The prompt of every line of a JSON-lines file: the first of ``fields`` that the line has."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines() would also cut at U+2028 inside a text
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give a data set of suites/datasets or a file of JSON lines") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; give a file of JSON lines") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text: {error}") from None
     texts = []
@@ -64,7 +66,7 @@ def read_prompt_file(path: Path, fields: Iterable[str] = _OWN_FIELDS) -> list[st
 def _row(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{where}: not JSON: {error}; repair the line") from None
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected a JSON object, got {line[:40]!r}")
@@ -80,6 +82,8 @@ def _prompt_of(row: dict[str, Any], fields: tuple[str, ...], where: str) -> str:
             else:
                 value = value.get(step) if isinstance(value, dict) else None
         if isinstance(value, str) and value:
+            if any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise InputError(f"{where}: {field} holds half of a surrogate pair; write the whole character")
             return value
         if value is not None:
             raise InputError(f"{where}: {field} = {value!r}: expected a text that is not empty")

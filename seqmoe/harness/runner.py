@@ -68,7 +68,10 @@ def run_suite(
     """
     found = find_suite(home, suite)
     cells = found.cells(profile, seed)
-    check_cells(home, found.name, cells)
+    try:
+        check_cells(home, found.name, cells)
+    except InputError as error:
+        raise InputError(f"suite {str(suite)!r}: {str(error).removeprefix(f'suite {found.name!r}: ')}") from None
     cells = choose(cells, only) if only else cells
     count = found.profile[profile].repeats if repeats is None else repeats
     if min(count, threads) < 1:

@@ -68,6 +68,8 @@ def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
     for term in (part.strip() for text in only for part in text.split(",") if part.strip()):
         field, value = _parse(cells, term)
         allowed.setdefault(field, set()).add(value)
+    if not allowed:
+        raise InputError(f"--only {','.join(only)!r}: names nothing; give for example system=seqmoe, or leave it out")
     chosen = [cell for cell in cells if all(_value(cell, field) in values for field, values in allowed.items())]
     if not chosen:
         raise InputError(f"--only {','.join(only)}: no cell has all of these; leave one out")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from seqmoe.adapters.base import Family, family_of
@@ -34,11 +35,14 @@ class Checkpoint:
             config = AutoConfig.from_pretrained(source)
             family = family_of(config.model_type)
             family.geometry(config)
-            return Checkpoint(str(source), config, AutoTokenizer.from_pretrained(source), family)
+            tokenizer = AutoTokenizer.from_pretrained(source)
         except InputError:
             raise
         except (OSError, ValueError) as error:
             raise _unreadable(source, error) from None
+        if not tokenizer.vocab_size:
+            raise InputError(f"model {str(source)!r}: has no tokenizer; copy its tokenizer.json beside config.json")
+        return Checkpoint(str(source), config, tokenizer, family)
 
     @property
     def geometry(self) -> Geometry:
@@ -59,7 +63,7 @@ class Checkpoint:
         """The model in float32, its experts to be computed by the ``seqmoe`` function."""
         try:
             model = AutoModelForCausalLM.from_pretrained(self.source, dtype=torch.float32, experts_implementation=NAME)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise _unreadable(self.source, error) from None
         return model.eval()
 

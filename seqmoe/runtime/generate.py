@@ -56,6 +56,8 @@ def generate(
     With ``overlap_ratio`` the link is throttled to move that many experts per full-load layer time of this host.
     Raises `InputError` for a prompt, residency or length that the model cannot take.
     """
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise InputError("--prompt: is not valid UTF-8 text; check the terminal's encoding")
     torch.set_num_threads(threads)
     forecaster = predictor_for(spec, predictor)
     opened = Checkpoint.open(checkpoint)

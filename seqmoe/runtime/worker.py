@@ -6,7 +6,9 @@ the same prompts in the same process: the tokens must be equal, and the largest 
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -183,5 +185,7 @@ def _parse(line: str) -> Request:
 
 if __name__ == "__main__":
     # Libraries print to stdout now and then; the protocol owns it, so they are sent to stderr.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a sweep that is killed takes its worker along
     protocol_out, sys.stdout = sys.stdout, sys.stderr
     Worker(protocol_out).serve(sys.stdin)

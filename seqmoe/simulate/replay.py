@@ -75,7 +75,10 @@ def replay_traces(traces: TraceSet, policies: list[str], residencies: list[float
             raise InputError(f"--policies: {policy!r} is unknown; {nearest(policy, POLICIES)}")
     if contract not in CONTRACTS:
         raise InputError(f"--contract: {contract!r} is unknown; {nearest(contract, CONTRACTS)}")
-    geometry = Geometry(traces.layers, traces.experts, traces.top_k)
+    try:
+        geometry = Geometry(traces.layers, traces.experts, traces.top_k)
+    except ValueError as error:
+        raise InputError(f"{traces.model}: not the routing of a model: {error}") from None
     try:
         slots_of = {residency: geometry.slots(residency) for residency in residencies}
     except ValueError as error:

@@ -39,6 +39,12 @@ def import_traces(path: Path) -> TraceSet:
         head = stream.read(256)
     for reader in _READERS:
         if reader.recognises(head):
-            return reader.read(path)
+            try:
+                return reader.read(path)
+            except InputError:
+                raise
+            except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+                reason = str(error).splitlines()[0]
+                raise InputError(f"{path}: breaks the format {reader.FORMAT}: {reason}; is it truncated?") from None
     formats = "; ".join(reader.FORMAT for reader in _READERS)
     raise InputError(f"{path}: not a known trace format; known: {formats}")
