@@ -9,7 +9,7 @@ import pytest
 from harness_samples import write_baseline
 
 import seqmoe.harness.launch
-from seqmoe import cli
+from seqmoe import __main__ as command
 from seqmoe.harness import environments
 from seqmoe.harness.record import Status
 from seqmoe.harness.self_test import SelfTest, self_test
@@ -58,7 +58,7 @@ def test_the_exit_code_tells_whether_a_requested_installation_works(
     )
     monkeypatch.setattr(sys, "argv", ["seqmoe", "baselines", *(["--install", "rival"] if install else []), "--json"])
     with pytest.raises(SystemExit) as stopped:
-        cli.main()
+        command.main()
     assert stopped.value.code == code
     (entry,) = json.loads(capsys.readouterr().out.splitlines()[-1])["baselines"]
     assert entry["status"] == status.kind
