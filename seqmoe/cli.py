@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -173,6 +172,7 @@ def bench(
     as_json: JsonFlag = False,
 ) -> None:
     """Run a suite's cells into records; interrupt it and run it again at will."""
+    from seqmoe.harness.failures import failure_line
     from seqmoe.harness.progress import console_progress
     from seqmoe.harness.runner import run_suite
     from seqmoe.spec.paths import find_home
@@ -194,18 +194,23 @@ def bench(
             out.print(f"{cell.key}  {cell.label}, batch {cell.batch}, {cell.dataset}", highlight=False)
     waiting = f", {len(result.plan.runs)} to run" if dry_run else ""
     err.print(f"{len(result.cells)} cells, {result.written} new records{waiting}: {result.path}", soft_wrap=True)
+    if result.failed:
+        line = failure_line(result.failed, result.tried, suite, profile, ["--seed", str(seed)] if seed else [])
+        err.print(line, soft_wrap=True, highlight=False, markup=False)
     if as_json:
         counts = {"cells": len(result.cells), "written": result.written, "records": len(result.records)}
-        _print_json(counts | {"to_run": len(result.plan.runs) if dry_run else 0, "path": str(result.path)})
+        counts |= {"failed": len(result.failed), "to_run": len(result.plan.runs) if dry_run else 0}
+        _print_json(counts | {"failed_cells": [cell.key for cell in result.failed], "path": str(result.path)})
 
 
 @app.command()
 def report(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder to write; default: reports/.")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of records; default: results/.")] = None,
+    suite: Annotated[str, typer.Option(help="The suite whose records are reported.")] = "fig6",
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn all records into the figure, its data and one HTML page, and print the short table."""
+    """Turn a suite's records into the figure, its data and one HTML page, and print the short table."""
     from seqmoe.harness.store import latest, read_records, store_files
     from seqmoe.report.writer import write_report
     from seqmoe.spec.paths import find_home
@@ -214,7 +219,7 @@ def report(
     if results is not None and not results.is_dir():
         raise InputError(f"--results {results}: no such folder; give one that `seqmoe bench` has written to")
     records = [record for path in store_files(results or home.results) for record in latest(read_records(path))]
-    written = write_report(records, home, folder or home.reports)
+    written = write_report(records, home, folder or home.reports, suite)
     if as_json:
         _print_json({name: str(getattr(written.paths, name)) for name in ("page", "png", "svg", "csv")})
     else:
@@ -231,24 +236,21 @@ def baselines(
     as_json: JsonFlag = False,
 ) -> None:
     """The opponents, and what each can do on this machine."""
-    from seqmoe.harness import environments
-    from seqmoe.harness.self_test import self_test
+    from seqmoe.harness.self_test import install_and_test, self_test
     from seqmoe.spec.baseline import find_baseline, load_baselines
     from seqmoe.spec.paths import find_home
 
     home = find_home()
     known = load_baselines(home.baselines)
-    chosen = list(known.values())
-    if install is not None:
-        chosen = [find_baseline(known, install)]
-        try:
-            environments.install(
-                chosen[0], home, profile, lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
-            )
-        except environments.InstallError as error:
-            print(f"seqmoe: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
-    outcomes = [self_test(baseline, home, run=install is not None) for baseline in chosen]
+    if install is None:
+        outcomes = [self_test(baseline, home, run=False) for baseline in known.values()]
+    else:
+        chosen = find_baseline(known, install)
+
+        def show(line: str) -> None:
+            err.print(line, style="dim", markup=False, soft_wrap=True)
+
+        outcomes = [install_and_test(chosen, home, profile, show)]
     for outcome in outcomes:
         (err if as_json else out).print(outcome.line, soft_wrap=True, highlight=False, markup=False)
     if as_json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -15,6 +17,9 @@ from typing import Any, TextIO
 PROTOCOL = 1
 # Token events wait at most this long for company, so that writing them does not compete with decoding.
 _FLUSH_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1
+# Loaded here, since nothing is to be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Refusal(Exception):
@@ -137,12 +142,20 @@ def parse_request(line: str) -> Request:
     return request
 
 
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, however that ends. Linux only; elsewhere nothing."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def serve(handler: Callable[[Request, Events], None]) -> int:
     """Serve requests from stdin in order until it ends; returns the process's exit code.
 
     File descriptor 1 is moved away first: whatever a library prints goes to stderr, and stdout stays JSON. A handler
     that returns has succeeded; a `Refusal` is reported as it is, a `MemoryError` as oom, anything else as a crash.
+    A sweep that is killed takes the worker along.
     """
+    end_with_parent()
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from baselines._shared.protocol import Refusal
+from baselines._shared.protocol import Refusal, end_with_parent
 from baselines._shared.sse import HOST, answers
 
 _GRACE_SECONDS = 10.0
@@ -24,7 +24,7 @@ class Server:
     """A command whose output goes to a log file; a context manager that ends it.
 
     The server stays in the worker's process group, so that the harness, which ends that group on a time-out, ends the
-    server too. It is ended by its process id and those of its descendants.
+    server too. It is ended by its process id and those of its descendants; the kernel ends it if the worker is killed.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -37,6 +37,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
+                preexec_fn=end_with_parent,
             )
 
     def __enter__(self) -> Server:

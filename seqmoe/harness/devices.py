@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,17 @@ class Devices:
         model = load_model(self._home, cell.model)
         refusals = {d: baseline.supports(model.family, model.format, d, cell.residency) for d in (GPU, CPU)}
         return CPU if refusals[GPU] is not None and refusals[CPU] is None else GPU
+
+    def never_here(self, baseline: Baseline, profile: str) -> bool:
+        """Whether the build of that profile could run nothing here, whatever the model, by its capability matrix."""
+        builds = len(set(baseline.requirements.values()))
+        usable = (CPU, GPU) if self._has_gpu and (builds == 1 or profile == "full") else (CPU,)
+        cases = itertools.product(
+            {family for row in baseline.capability for family in row.families},
+            {form for row in baseline.capability for form in row.formats},
+            usable,
+        )
+        return all(baseline.supports(*case, residency=1.0) is not None for case in cases)
 
     def needs_other_build(self, baseline: Baseline) -> bool:
         """Whether the host has a GPU that the installed build cannot use: of two builds, quick is the CPU's."""

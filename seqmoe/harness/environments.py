@@ -27,7 +27,12 @@ _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX
 
 
 class InstallError(RuntimeError):
-    """An environment could not be made; the message ends with what the failing command printed last."""
+    """An environment could not be made. ``reason`` ends with what the failing command printed last."""
+
+    def __init__(self, name: str, reason: str, hint: str) -> None:
+        super().__init__(f"{name}: {reason}; {hint}")
+        self.reason = reason
+        self.hint = hint
 
 
 def environment_folder(baseline: Baseline, home: Home) -> Path:
@@ -67,8 +72,7 @@ def install(
     every command has succeeded; whatever an interrupted call left is removed first. Raises `InstallError` when a
     command fails, `InputError` for an unknown profile.
     """
-    if profile not in PROFILES:
-        raise InputError(f"profile {profile!r} is unknown; {nearest(profile, PROFILES)}")
+    require_profile(profile)
     folder, python = environment_folder(baseline, home), environment_python(baseline, home)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _only_one(folder.with_name(f".{folder.name}.lock")):
@@ -83,6 +87,12 @@ def install(
             _run([*pip, "uninstall", "-y", *baseline.remove], baseline, progress)
         _write_stamp(folder / _STAMP, {"profile": profile, "hash": _requirements_hash(baseline, profile)})
     return python
+
+
+def require_profile(profile: str) -> None:
+    """Raise an `InputError` for a profile that no baseline has."""
+    if profile not in PROFILES:
+        raise InputError(f"profile {profile!r} is unknown; {nearest(profile, PROFILES)}")
 
 
 def _requirements_hash(baseline: Baseline, profile: str) -> str:
@@ -122,10 +132,9 @@ def _run(command: Sequence[str], baseline: Baseline, progress: Callable[[str], N
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode != 0:
-        raise InstallError(
-            f"{baseline.name}: {' '.join(command)} ended with code {process.returncode}; it needs {baseline.needs}. "
-            "Its last words:\n" + "\n".join(tail)
-        )
+        said = " | ".join(line for line in tail if line.strip()) or "nothing"
+        reason = f"{' '.join(command)} ended with code {process.returncode}; it said: {said}"
+        raise InstallError(baseline.name, reason, f"{baseline.name} needs {baseline.needs}")
 
 
 @contextmanager

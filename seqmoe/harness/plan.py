@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqmoe.harness.conditions import since_change
+from seqmoe.harness.failures import deserves_another_try
 from seqmoe.harness.fingerprint import software
 from seqmoe.harness.link_check import may_pass_later
 from seqmoe.harness.record import Record, Status
@@ -67,9 +68,10 @@ def pending(past: Sequence[Record], repeats: int, environment: Mapping[str, Any]
     """Repeats that a cell still needs.
 
     A failure fills its cell: it is tried again only if what was missing has been installed, or the software (packages,
-    revision) is no longer the one that failed. A busy machine is no failure of the cell.
+    revision) is no longer the one that failed, or, once, if it was killed from outside. A busy machine is no failure of
+    the cell.
     """
-    if past and not past[-1].status.ok and not may_pass_later(past[-1]):
+    if past and not past[-1].status.ok and not may_pass_later(past[-1]) and not deserves_another_try(past):
         last = past[-1]
         mended = last.status.kind == "not_installed" or software(last.environment) != software(dict(environment))
         if not mended:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError, nearest
-from seqmoe.spec.suite import Cell
+from seqmoe.spec.suite import LANES, Cell
 
 SCHEMA = 1
 OK = "ok"
@@ -59,6 +60,10 @@ class PromptObservation:
         times = (self.request_ns, *self.token_ns)
         if any(later < earlier for earlier, later in itertools.pairwise(times)):
             raise ValueError("time stamps run backwards")
+        if any(token is not None and not 0 <= token < 2**31 for token in self.tokens):
+            raise ValueError("tokens: an id is not a 32-bit number")
+        if not -(2**63) <= times[0] <= times[-1] < 2**63:
+            raise ValueError("time stamps: not 64-bit numbers of nanoseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +91,35 @@ class Record:
     def __post_init__(self) -> None:
         if self.repeat < 0:
             raise ValueError(f"repeat = {self.repeat}: counted from 0")
+        _check_cell(self.cell, self.cell_key)
+        _check_environment(self.environment)
         if self.status.ok and self.cell.lane in _TIMED_LANES:
             fault = incomplete(self.cell, self.observations)
             if fault:
                 raise ValueError(f"status is ok, but {fault}")
+
+
+def _check_cell(cell: Cell, key: str) -> None:
+    """Raise ``ValueError`` for a cell that no suite could have declared, or one that the key does not name."""
+    if cell.lane not in LANES:
+        raise ValueError(f"cell: lane = {cell.lane!r}; {nearest(cell.lane, LANES)}")
+    if not (math.isfinite(cell.residency) and 0 < cell.residency <= 1):
+        raise ValueError(f"cell: residency = {cell.residency}: must lie in (0, 1]")
+    for name in ("batch", "prompts", "decode_tokens"):
+        if getattr(cell, name) < 1:
+            raise ValueError(f"cell: {name} = {getattr(cell, name)}: must be at least 1")
+    if key != cell.key:
+        raise ValueError(f"cell_key = {key!r}: the cell's own is {cell.key!r}; a record is never edited, remove it")
+
+
+def _check_environment(environment: dict[str, Any]) -> None:
+    """Raise ``ValueError`` for a load or weights that cannot be what a sweep has written; both may be absent."""
+    load = environment.get("load_average", 0.0)
+    if isinstance(load, bool) or not isinstance(load, (int, float)) or not math.isfinite(load):
+        raise ValueError(f"environment: load_average = {load!r}: expected a number")
+    weights = environment.get("weights", {})
+    if not isinstance(weights, dict) or not all(isinstance(digest, (str, type(None))) for digest in weights.values()):
+        raise ValueError(f"environment: weights = {weights!r}: expected a table of digests")
 
 
 def incomplete(cell: Cell, observations: Observations) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 
 from seqmoe.harness import link_check, same_answer
 from seqmoe.harness.conditions import model_digest
+from seqmoe.harness.declared_cells import check_cells
 from seqmoe.harness.devices import Devices
 from seqmoe.harness.executors.base import Executor, Outcome
 from seqmoe.harness.executors.local import LocalExecutor
+from seqmoe.harness.failures import failed_cells
 from seqmoe.harness.fingerprint import fingerprint, load_average
 from seqmoe.harness.interruption import interruptible
 from seqmoe.harness.launch import HomeLauncher, Launcher
@@ -21,7 +23,7 @@ from seqmoe.harness.plan import Plan, Run, make_plan
 from seqmoe.harness.progress import ProgressReport, SilentProgress
 from seqmoe.harness.record import SCHEMA, Observations, Record, Status
 from seqmoe.harness.request import Requests
-from seqmoe.harness.selection import check_cells, choose, find_suite
+from seqmoe.harness.selection import choose, find_suite
 from seqmoe.harness.store import Store, latest, read_records, store_path
 from seqmoe.harness.weights import Weights
 from seqmoe.spec.errors import InputError
@@ -33,7 +35,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a sweep did. ``records`` holds the newest of every chosen cell and repeat, those of earlier sweeps too."""
+    """What a sweep did. ``records`` holds the newest of every chosen cell and repeat, those of earlier sweeps too.
+
+    ``failed`` are the chosen cells that ended in a failure, now or in an earlier sweep; of a dry run, those that would
+    not be tried again.
+    """
 
     suite: Suite
     host: str
@@ -42,6 +48,12 @@ class SweepResult:
     plan: Plan
     written: int
     records: tuple[Record, ...]
+    failed: tuple[Cell, ...]
+
+    @property
+    def tried(self) -> set[str]:
+        """Keys of the cells that this sweep has run."""
+        return {run.cell.key for run in self.plan.runs}
 
 
 def run_suite(
@@ -68,10 +80,7 @@ def run_suite(
     """
     found = find_suite(home, suite)
     cells = found.cells(profile, seed)
-    try:
-        check_cells(home, found.name, cells)
-    except InputError as error:
-        raise InputError(f"suite {str(suite)!r}: {str(error).removeprefix(f'suite {found.name!r}: ')}") from None
+    check_cells(home, suite, cells)
     cells = choose(cells, only) if only else cells
     count = found.profile[profile].repeats if repeats is None else repeats
     if min(count, threads) < 1:
@@ -93,7 +102,9 @@ def run_suite(
     def result(plan: Plan, written: int, records: Sequence[Record]) -> SweepResult:
         keys = {cell.key for cell in cells}
         kept = tuple(record for record in latest(records) if record.cell_key in keys)
-        return SweepResult(found, environment["host"], path, tuple(cells), plan, written, kept)
+        planned = {run.cell.key for run in plan.runs} if dry_run else set()
+        failed = failed_cells((cell for cell in cells if cell.key not in planned), records)
+        return SweepResult(found, environment["host"], path, tuple(cells), plan, written, kept, failed)
 
     if dry_run:
         records = read_records(path)

@@ -1,4 +1,4 @@
-"""Finding a suite, checking that everything it names exists, and choosing a part of its cells."""
+"""Finding a suite, and choosing a part of its cells."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqmoe.harness.models import checkpoint_folder
-from seqmoe.harness.prompts import Unavailable, load_prompts
-from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.declared import declaration
 from seqmoe.spec.errors import InputError, nearest
-from seqmoe.spec.hardware import load_hardware
-from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell, Suite, load_suite
-from seqmoe.spec.system import SYSTEMS
 
 _FIELDS = ("system", "model", "lane", "panel", "dataset", "hardware", "residency", "batch", "prompts", "decode_tokens")
 # A bare word names one of these; a number could mean several fields, so those need "field=value".
@@ -23,39 +17,22 @@ _WORDS = ("system", "model", "lane", "panel", "dataset", "hardware")
 
 
 def find_suite(home: Home, name: str | Path) -> Suite:
-    """The suite of that name in suites/, or that TOML file; anything else is an `InputError`."""
+    """The suite of that name in suites/, or that TOML file; anything else is an `InputError`.
+
+    So is a file that bears the name of another suite of suites/: their records would lie in one file.
+    """
     is_path = isinstance(name, Path) or name.endswith(".toml") or "/" in name
     path = Path(name) if is_path else declaration(home.suites, str(name), "suite")
     suite = load_suite(path)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", suite.name):
         raise InputError(f"{path}: name = {suite.name!r}: becomes a file name; use letters, digits, dots and dashes")
+    declared = home.suites / f"{suite.name}.toml"
+    if declared.is_file() and declared.resolve() != path.resolve() and declared.read_bytes() != path.read_bytes():
+        raise InputError(
+            f"{path}: name = {suite.name!r}: {declared} is another suite of that name, and their records would mix; "
+            f'rename yours, for example name = "my-{suite.name}"'
+        )
     return suite
-
-
-def check_cells(home: Home, suite: str, cells: Sequence[Cell]) -> None:
-    """Raise an `InputError` for a system, model, data set, prompt count, hardware or residency that does not exist."""
-    systems = [*SYSTEMS, *(baseline.name for baseline in load_baselines(home.baselines).values())]
-    for name in dict.fromkeys(cell.system for cell in cells):
-        if name not in systems:
-            raise InputError(f"suite {suite!r}: system {name!r} is unknown; {nearest(name, systems)}")
-    for name in dict.fromkeys(cell.hardware for cell in cells if cell.hardware != "host"):
-        load_hardware(home, name)
-    for dataset, prompts in dict.fromkeys((cell.dataset, cell.prompts) for cell in cells):
-        try:
-            load_prompts(home, dataset, prompts)
-        except Unavailable:
-            continue  # a set of the hub that is not here fills its cells with not_installed
-    for name, residency in dict.fromkeys((cell.model, cell.residency) for cell in cells):
-        model = load_model(home, name)
-        try:
-            checkpoint_folder(model)
-            model.geometry.slots(residency)
-        except Unavailable:
-            continue
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"suite {suite!r}: model {name!r}: {error}") from None
 
 
 def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from seqmoe.harness import environments
+from seqmoe.harness.devices import Devices
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.fingerprint import fingerprint
 from seqmoe.harness.launch import HomeLauncher
@@ -45,20 +48,30 @@ class SelfTest:
         return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried}
 
 
+def install_and_test(
+    baseline: Baseline, home: Home, profile: str = "quick", progress: Callable[[str], None] = lambda line: None
+) -> SelfTest:
+    """Make the environment of ``profile`` (see `seqmoe.harness.environments.install`), then run the self-test.
+
+    Where the capability matrix leaves nothing that could run on this host, nothing is fetched: the outcome is
+    ``unsupported``. An installation that fails is ``not_installed``, with the last words of the failing command.
+    """
+    environments.require_profile(profile)
+    environment = fingerprint(home)
+    if Devices(home, environment).never_here(baseline, profile):
+        refusal = HomeLauncher(home, environment).obstacle(_cell(baseline))
+        if refusal is not None and refusal.kind == "unsupported":
+            return SelfTest(baseline.name, refusal, 0, tried=False)
+    try:
+        environments.install(baseline, home, profile, progress)
+    except environments.InstallError as error:
+        return SelfTest(baseline.name, Status("not_installed", error.reason, error.hint), 0, tried=False)
+    return self_test(baseline, home, run=True)
+
+
 def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeout: float = 600.0) -> SelfTest:
     """Check without starting anything; with ``run``, start the worker and let it generate."""
-    cell = Cell(
-        suite="self-test",
-        panel="self-test",
-        system=baseline.name,
-        model="reference",
-        lane="measured",
-        residency=1.0,
-        batch=1,
-        dataset="mixed",
-        prompts=1,
-        decode_tokens=_TOKENS,
-    )
+    cell = _cell(baseline)
     environment = fingerprint(home) | {"threads": threads}
     launcher = HomeLauncher(home, environment)
     obstacle = launcher.obstacle(cell)
@@ -70,3 +83,18 @@ def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeo
         ((_, outcome),) = executor.execute([Run(cell, 0, launcher.group(cell))])
     tokens = sum(len(prompt.tokens) for prompt in outcome.observations.prompts)
     return SelfTest(baseline.name, outcome.status, tokens, tried=True)
+
+
+def _cell(baseline: Baseline) -> Cell:
+    return Cell(
+        suite="self-test",
+        panel="self-test",
+        system=baseline.name,
+        model="reference",
+        lane="measured",
+        residency=1.0,
+        batch=1,
+        dataset="mixed",
+        prompts=1,
+        decode_tokens=_TOKENS,
+    )

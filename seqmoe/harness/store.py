@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
+from seqmoe.harness.failures import OBSTACLES
 from seqmoe.harness.record import Record, from_json, to_json
 from seqmoe.spec.errors import InputError
 
@@ -34,8 +35,9 @@ def read_records(path: Path) -> list[Record]:
     """All records of a store in the order of writing; a file that does not exist holds none.
 
     A torn last line is set aside with a warning unless a sweep is writing to the file at this moment. Any other line
-    that is not a record is an `InputError` with file and line number.
+    that is not a record is an `InputError` with file and line number, and so is anything but a regular file.
     """
+    _require_regular(path)
     try:
         with path.open("rb+") as stream:
             if _lock(stream.fileno()):
@@ -49,9 +51,13 @@ def read_records(path: Path) -> list[Record]:
 
 
 class Store:
-    """One store open for writing. A context manager; a second writer of the same file is an `InputError`."""
+    """One store open for writing. A context manager; a second writer of the same file is an `InputError`.
+
+    So is a path that names anything but a regular file.
+    """
 
     def __init__(self, path: Path) -> None:
+        _require_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -87,11 +93,33 @@ class Store:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record for every cell and repeat, the one written last, in the order of their first writing."""
+    """One record for every cell and repeat, the one written last, in the order of their first writing.
+
+    An obstacle (``unsupported``, ``not_installed``) leaves alone what the cell has given on the same weights.
+    """
     found: dict[tuple[str, int], Record] = {}
+    results: dict[str, Record] = {}
     for record in records:
+        if record.status.ok:
+            results[record.cell_key] = record
+        elif record.status.kind in OBSTACLES and _same_weights(record, results.get(record.cell_key)):
+            continue
         found[record.cell_key, record.repeat] = record
     return list(found.values())
+
+
+def _same_weights(obstacle: Record, result: Record | None) -> bool:
+    """Whether the weights at hand were those of the result; weights that were not at hand are no other ones."""
+    if result is None:
+        return False
+    now, then = (record.environment.get("weights", {}) for record in (obstacle, result))
+    return all(digest is None or digest == then.get(kind) for kind, digest in now.items())
+
+
+def _require_regular(path: Path) -> None:
+    """A device or a pipe has no end; reading one would take all memory, or wait for ever."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file, so it holds no records; move it away")
 
 
 def _lock(file: int, patience: float = 0.0) -> bool:

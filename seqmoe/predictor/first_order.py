@@ -7,6 +7,8 @@ running average of the request's own activations beside it.
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +97,11 @@ class FirstOrder:
 
     @staticmethod
     def load(path: Path) -> FirstOrder:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; anything else is an `InputError` that names the file."""
+        if not path.exists():
+            raise InputError(f"{path}: no such predictor file; give one that `FirstOrder.save` wrote")
+        if not zipfile.is_zipfile(path):  # numpy would take it for a pickle, and advise to load that
+            raise InputError(f"{path}: not a first-order predictor: no archive of numpy arrays; is it truncated?")
         try:
             with np.load(path) as stored:
                 if int(stored["schema"]) > SCHEMA:
@@ -106,12 +112,11 @@ class FirstOrder:
                     float(stored["recent"]),
                     float(stored["momentum"]),
                 )
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such predictor file; `seqmoe predictor train` makes one") from None
-        except (OSError, KeyError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path}: not a first-order predictor: {error}") from None
+        except InputError:
+            raise
+        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            reason = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
+            raise InputError(f"{path}: not a first-order predictor: {reason}") from None
 
 
 def fit(traces: TraceSet, recent: float = 0.0, momentum: float = 0.9) -> FirstOrder:

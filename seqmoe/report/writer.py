@@ -16,9 +16,11 @@ from seqmoe.report.page import render
 from seqmoe.report.paper import figure6_bars
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import ShortTable, short_table
+from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
+FIGURE_6 = "fig6"
 _DPI = 160
 
 
@@ -40,13 +42,20 @@ class Report:
     table: ShortTable
 
 
-def write_report(records: Iterable[Record], home: Home, out: Path, suite: str = "fig6") -> Report:
+def write_report(records: Iterable[Record], home: Home, out: Path, suite: str = FIGURE_6) -> Report:
     """Write index.html and figure6.png, .svg and .csv of one suite's records to the folder ``out``.
 
     Each file is replaced as a whole, so that a reader, or an interruption, never meets half of one. Without records the
     page shows what the paper prints and says that nothing was run. Records of earlier weights are left out and counted.
+    A ``suite`` that is neither declared nor recorded is an `InputError`.
     """
-    comparable = newest_only(record for record in records if record.cell.suite == suite)
+    recorded = list(records)
+    known = {FIGURE_6} | {path.stem for path in home.suites.glob("*.toml")} | {record.cell.suite for record in recorded}
+    if suite not in known:
+        raise InputError(
+            f"--suite {suite}: no record is of it, and suites/ does not declare it; {nearest(suite, known)}"
+        )
+    comparable = newest_only(record for record in recorded if record.cell.suite == suite)
     chosen = list(comparable.records)
     frame = records_frame(chosen, home)
     summary = summarise(frame)

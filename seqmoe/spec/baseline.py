@@ -7,6 +7,7 @@ from pathlib import Path
 
 from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.system import SYSTEMS
 
 ANY = "*"
 DEVICES = ("cpu", "cuda")
@@ -102,14 +103,29 @@ class Baseline:
 
 
 def load_baselines(folder: Path) -> dict[str, Baseline]:
-    """Read every ``<folder>/*/baseline.toml``, keyed and sorted by the folder's name."""
+    """Read every ``<folder>/*/baseline.toml``, keyed and sorted by the folder's name.
+
+    A name that is one of our systems', or another baseline's name or folder, is an `InputError`: records and --only
+    could not tell them apart.
+    """
     baselines: dict[str, Baseline] = {}
     for path in sorted(folder.glob("*/baseline.toml")):
         table = read_toml(path)
         if "folder" in table:
             raise InputError(f"{path}: unknown key 'folder'; the folder is where the file lies")
         baselines[path.parent.name] = build(Baseline, {**table, "folder": path.parent}, str(path))
+    for baseline in baselines.values():
+        _require_own_name(baseline, baselines)
     return baselines
+
+
+def _require_own_name(baseline: Baseline, baselines: dict[str, Baseline]) -> None:
+    where = f"{baseline.folder / 'baseline.toml'}: name = {baseline.name!r}"
+    if baseline.name in SYSTEMS:
+        raise InputError(f"{where}: is a system of our own runtime; give the baseline another name")
+    for other in baselines.values():
+        if other is not baseline and baseline.name in (other.name, other.key):
+            raise InputError(f"{where}: {other.folder} goes by it too; give one of them another name")
 
 
 def find_baseline(baselines: dict[str, Baseline], name: str) -> Baseline:

@@ -92,6 +92,8 @@ class Profile:
     def __post_init__(self) -> None:
         if self.repeats < 1:
             raise ValueError(f"repeats = {self.repeats}: must be at least 1")
+        if not self.block:
+            raise ValueError("block is empty: the profile would have no cells")
 
 
 @dataclass(frozen=True, slots=True)

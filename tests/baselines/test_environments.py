@@ -120,6 +120,6 @@ def test_an_interrupted_installation_counts_for_nothing(baseline, home, without_
 
 def test_a_failing_pip_is_told_with_its_last_words(baseline, home):
     (baseline.folder / "requirements.txt").write_text("./no-such-package\n")
-    with pytest.raises(InstallError, match=r"(?s)Fake: .* ended with code 1; it needs nothing.*no-such-package"):
+    with pytest.raises(InstallError, match=r"Fake: .* ended with code 1; it said: .*no-such-package.*needs nothing"):
         install(baseline, home)
     assert not is_installed(baseline, home)

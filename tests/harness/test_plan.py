@@ -32,9 +32,9 @@ def plan(history=None, repeats=3, obstacle=lambda point: None, resume=True, now=
     return make_plan(CELLS, repeats, by_key, group_of, obstacle, lambda point: now, resume)
 
 
-def failed(repeat):
+def failed(repeat, reason="r"):
     """A failure of the default cell, which is not told from its other repeats by prompts or tokens."""
-    return dataclasses.replace(record(repeat=repeat), status=Status("crash", "r"), environment=NOW)
+    return dataclasses.replace(record(repeat=repeat), status=Status("crash", reason), environment=NOW)
 
 
 def failure_of(point, status):
@@ -91,6 +91,16 @@ def test_a_failure_fills_its_cell_until_the_software_changes() -> None:
     assert pending(history, 5, NOW | {"packages": {"torch": "3"}}) == [1, 2, 3, 4]
     assert pending([*history, record(repeat=1)], 5, NOW) == [2, 3, 4]
     assert pending(history, 5, NOW | {"load_average": 9}) == []
+
+
+def test_what_was_killed_from_outside_is_tried_once_more() -> None:
+    good, killed = record(repeat=0), failed(1, "killed by SIGKILL; it said nothing")
+    assert pending([good, killed], 3, NOW) == [1, 2]
+    assert pending([good, killed, killed], 3, NOW) == []
+    assert pending([good, killed, record(repeat=1), killed], 3, NOW) == [2]
+    own_fault = failed(1, "killed by SIGSEGV; it said nothing")
+    quotes = failed(1, "ended with exit code 1 in the middle of a request; it said: killed by SIGKILL")
+    assert pending([good, own_fault], 3, NOW) == pending([good, quotes], 3, NOW) == []
 
 
 def test_an_obstacle_is_recorded_once_and_again_only_if_it_is_another_one() -> None:

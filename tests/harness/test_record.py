@@ -90,6 +90,32 @@ def test_a_value_of_the_wrong_kind_is_refused(key, value) -> None:
         from_json(json.dumps(json.loads(to_json(record())) | {key: value}), "file:1")
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("cell", "lane"), "emulate", "lane = 'emulate'; did you mean 'emulated'"),
+        (("cell", "residency"), float("nan"), "residency = nan"),
+        (("cell", "residency"), 1e999, "residency = inf"),
+        (("cell", "batch"), 0, "batch = 0"),
+        (("cell", "residency"), 0.5, "cell_key = .*the cell's own is"),
+        (("cell_key",), "0123456789ab", "cell_key = '0123456789ab'"),
+        (("environment", "load_average"), "high", "load_average = 'high'"),
+        (("environment", "load_average"), None, "load_average = None"),
+        (("environment", "weights"), "gone", "weights = 'gone'"),
+        (("observations", "prompts", 0, "tokens", 0), 2**40, "tokens"),
+        (("observations", "prompts", 0, "token_ns", 3), 2**70, "time stamps"),
+    ],
+)
+def test_a_line_edited_by_hand_is_refused_with_its_place(path, value, words) -> None:
+    table = json.loads(to_json(record(environment={"load_average": 0.5})))
+    inner = table
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(InputError, match=f"^file:7: .*{words}"):
+        from_json(json.dumps(table), "file:7")
+
+
 def test_ok_means_every_token_of_every_prompt() -> None:
     good = record(prompts=2, decode_tokens=4)
     first, second = good.observations.prompts

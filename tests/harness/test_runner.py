@@ -143,7 +143,9 @@ def test_a_cell_that_fails_fills_itself_and_leaves_the_rest(home, behaviour, kin
     assert isinstance(decode_tok_s(failure), Missing)
     assert progress.told.count(("skip", "lru")) == 2 and progress.told[-1] == ("stop",)
     again = run_suite(home, "demo", launcher=FakeLauncher(home))
-    assert again.written == (4 if kind == "not_installed" else 0)
+    assert again.written == (4 if kind == "not_installed" or behaviour == "killed" else 0)
+    untried = kind not in ("unsupported", "not_installed") and behaviour != "killed"
+    assert [cell.system for cell in again.failed] == (["lru", "lru"] if untried else [])
     assert processes_with(str(home.work)) == []
 
 
@@ -210,6 +212,15 @@ def test_a_seed_makes_other_cells_with_other_prompts(home, served) -> None:
     result = run_suite(home, "demo", only=["full"], seed=3, launcher=FakeLauncher(home))
     assert result.written == 2
     assert served()[0]["request"]["prompts"] != served()[-1]["request"]["prompts"]
+
+
+def test_a_killed_cell_is_tried_once_more_and_then_left_alone(home) -> None:
+    launcher = FakeLauncher(home, {"lru": "killed"})
+    assert [run_suite(home, "demo", launcher=launcher).written for _ in range(3)] == [8, 2, 0]
+    planned = run_suite(home, "demo", launcher=launcher, dry_run=True)
+    assert planned.plan.runs == () and len(planned.failed) == 2
+    fresh = run_suite(home, "demo", launcher=FakeLauncher(home), resume=False, only=[planned.failed[0].key])
+    assert fresh.written == 2 and fresh.failed == ()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from harness_samples import SUITE, cell
 
-from seqmoe.harness.selection import check_cells, choose, find_suite
+from seqmoe.harness.declared_cells import check_cells
+from seqmoe.harness.selection import choose, find_suite
 from seqmoe.spec.errors import InputError
 
 CELLS = [cell(system=s, residency=r, model=m) for m in ("tiny", "big") for s in ("lru", "seqmoe") for r in (0.25, 0.5)]
@@ -26,15 +27,15 @@ def test_an_unknown_suite_names_the_nearest_and_a_missing_file_its_path(home) ->
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("prompts = 2", "prompts = 20", "it holds only 6"),
-        ('"lru"', '"lruu"', "system 'lruu' is unknown; did you mean 'lru'"),
-        ('["tiny"]', '["tinny"]', "model 'tinny' is not declared"),
-        ('"few"', '"many"', "dataset 'many' is not declared"),
-        ("[0.25, 0.5]", "[0.01]", "residency = 0.01: 0 slots cannot hold"),
+        ("prompts = 2", "prompts = 20", "suite 'demo': prompts = 20: "),
+        ('"lru"', '"lruu"', "suite 'demo': systems = 'lruu': unknown; did you mean 'lru'"),
+        ('["tiny"]', '["tinny"]', "suite 'demo': models = 'tinny': "),
+        ('"few"', '"many"', "suite 'demo': dataset = 'many': "),
+        ("[0.25, 0.5]", "[0.01]", "suite 'demo': residency = 0.01: model 'tiny': "),
         ("[0.25, 0.5]", "[1.5]", "residency = 1.5"),
         ("dataset =", "dataest =", "unknown key 'dataest'; did you mean 'dataset'"),
         ('name = "demo"', 'name = "../demo"', "becomes a file name"),
-        ('lane = "measured"', 'lane = "emulated"\nhardware = "cart"', "hardware profile 'cart'"),
+        ('lane = "measured"', 'lane = "emulated"\nhardware = "cart"', "suite 'demo': hardware = 'cart': "),
     ],
 )
 def test_whatever_a_suite_has_wrong_is_an_input_error(home, old, new, words) -> None:
@@ -43,6 +44,49 @@ def test_whatever_a_suite_has_wrong_is_an_input_error(home, old, new, words) -> 
         suite = find_suite(home, "demo")
         check_cells(home, suite.name, suite.cells("quick"))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"system": "rivall"}, r"systems = 'rivall': .*did you mean 'Rival'"),
+        ({"model": "tinny"}, r"models = 'tinny': .*did you mean 'tiny'"),
+        ({"hardware": "cart"}, r"hardware = 'cart': .*did you mean 'card'"),
+        ({"dataset": "fewer"}, r"dataset = 'fewer': .*did you mean 'few'"),
+        ({"residency": 0.01}, r"residency = 0\.01: .*smallest legal residency is 0\.1250"),
+    ],
+)
+def test_the_file_that_was_given_the_key_and_the_nearest_are_named(home, change, words) -> None:
+    with pytest.raises(InputError, match=rf"^suite 'own/mine\.toml': {words}"):
+        check_cells(home, "own/mine.toml", [cell(**change)])
+
+
+@pytest.mark.parametrize(
+    "config", ['{"max_position_embeddings": 8}', '{"text_config": {"max_position_embeddings": 8}}']
+)
+def test_an_output_beyond_the_context_is_found_before_anything_runs(home, config) -> None:
+    (home.work / "checkpoint" / "config.json").write_text(config)
+    check_cells(home, "demo", [cell(decode_tokens=5)])
+    message = r"suite 'demo': decode_tokens = 6: the longest prompt of 'few' has 3 tokens.* 8; valid: at most 5"
+    with pytest.raises(InputError, match=message):
+        check_cells(home, "demo", [cell(decode_tokens=5), cell(decode_tokens=6)])
+
+
+def test_a_context_counts_only_where_checkpoint_and_tokenizer_are_here(home) -> None:
+    (home.work / "checkpoint" / "config.json").write_text('{"max_position_embeddings": 8}')
+    (home.work / "checkpoint" / "tokenizer.json").unlink()
+    check_cells(home, "demo", [cell(decode_tokens=6)])
+
+
+def test_an_own_suite_does_not_go_by_the_name_of_another(home, tmp_path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(SUITE)
+    assert find_suite(home, own).name == "demo"
+    own.write_text(SUITE.replace("repeats = 2", "repeats = 3"))
+    with pytest.raises(InputError, match=r"own\.toml: name = 'demo': .*rename yours"):
+        find_suite(home, own)
+    own.write_text(SUITE.replace('name = "demo"', 'name = "mine"'))
+    assert find_suite(home, own).name == "mine"
 
 
 def test_a_model_folder_that_is_not_there_is_an_input_error(home) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 
 import pytest
 from harness_samples import record
 
-from seqmoe.harness.record import to_json
+from seqmoe.harness.record import Status, to_json
 from seqmoe.harness.store import Store, latest, read_records, store_files, store_path
 from seqmoe.spec.errors import InputError
 
@@ -121,6 +122,36 @@ def test_a_reader_beside_a_writer_leaves_the_unfinished_line_alone(path, caplog)
         assert read_records(path) == [record()]
         assert "not complete" in caplog.text
     assert path.read_bytes().endswith(b'{"schema":1,')
+
+
+def ran(model, status=None, repeat=0):
+    """A record of the default cell on the weights of that digest."""
+    return record(status=status, repeat=repeat, environment={"weights": {"model": model, "predictor": None}})
+
+
+def test_an_obstacle_leaves_alone_what_the_cell_gave_on_the_same_weights() -> None:
+    refused, absent = Status("unsupported", "no GPU"), Status("not_installed", "no weights")
+    good = [ran("m"), ran("m", repeat=1)]
+    for status, now in ((refused, "m"), (absent, "m"), (absent, None)):
+        assert latest([*good, ran(now, status)]) == good
+    assert latest([*good, ran("n", refused)]) == [ran("n", refused), good[1]]
+    assert latest([ran("m", refused), good[0]]) == [good[0]]
+    crashed = ran("m", Status("crash", "r"))
+    assert latest([*good, crashed]) == [crashed, good[1]]
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_what_is_no_regular_file_is_refused_before_it_is_read(path, kind) -> None:
+    path.parent.mkdir(parents=True)
+    if kind == "device":
+        path.symlink_to("/dev/full")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    for attempt in (read_records, Store):
+        with pytest.raises(InputError, match=f"{path}: is not a regular file"):
+            attempt(path)
 
 
 def test_latest_lets_a_repeated_run_replace_the_earlier_one() -> None:

@@ -64,8 +64,19 @@ def test_file_round_trip(tmp_path):
 
 def test_wrong_files_are_refused(tmp_path):
     (tmp_path / "p.npz").write_text("no archive")
-    with pytest.raises(InputError, match="not a first-order predictor"):
-        FirstOrder.load(tmp_path / "p.npz")
+    objects = np.array([{}, None], dtype=object)
+    np.savez(tmp_path / "objects.npz", schema=1, transition=objects, top_k=1, recent=0, momentum=0)
+    np.savez(tmp_path / "other.npz", a=1)
+    whole = tmp_path / "whole.npz"
+    fit(_cycle(300)).save(whole)
+    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-40])
+    (tmp_path / "empty.npz").touch()
+    with (tmp_path / "array.npz").open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    for name in ("p", "objects", "other", "cut", "empty", "array"):
+        with pytest.raises(InputError, match=rf"{name}\.npz: not a first-order predictor") as caught:
+            FirstOrder.load(tmp_path / f"{name}.npz")
+        assert "allow_pickle" not in str(caught.value)
     with pytest.raises(InputError, match="no such predictor file"):
         FirstOrder.load(tmp_path / "absent.npz")
     with pytest.raises(InputError, match="needs a predictor"):

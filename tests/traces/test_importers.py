@@ -49,6 +49,11 @@ def test_route_trace_is_put_in_token_order(tmp_path):
         ([*ROWS, "0,1,3,0,0,1,0.5,0,10", "0,1,3,0,1,1,0.5,0,10"], "line 16: expert 1 appears twice"),
         ([*ROWS, "0,1,3,0,0,1,0.5,0,10"], "step 3, layer 0: fewer experts"),
         ([*ROWS, "0,7,3,0,0,1,0.5,0,10"], "line 15: phase = 7"),
+        ([*ROWS, "0,1,-3,0,0,1,0.5,0,10"], "line 15: turn = 0, step = -3"),
+        ([*ROWS, "0,1,3,0,0,1,nan,0,10"], "line 15: weight = nan"),
+        ([*ROWS, "0,0,2,0,0,1,0.5,0,10"], "line 15: step 2 is both prefill and decode"),
+        (ROWS[:-2], "turn 0, step 2: layer 1 is missing"),
+        ([*ROWS[:2], *ROWS[4:]], "turn 0, step 1: layer 0 is missing, but later ones are there"),
     ],
 )
 def test_broken_route_trace_names_the_line(tmp_path, rows, message):

@@ -1,12 +1,13 @@
 """``route_trace v1``: CSV, one row per (token, layer, rank), as BigMoeOnEdge writes it.
 
 Rows come layer by layer in prefill; they are put in token order here. An engine that needs only the last prompt token's
-output skips the last layer of the others: those entries are `MISSING`.
+output skips the last layer of the others: those entries are `MISSING`. A decode token has all its layers.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import re
 from pathlib import Path
 
@@ -57,10 +58,16 @@ def read(path: Path) -> TraceSet:
             )
         if phase not in (PREFILL, DECODE):
             raise InputError(f"{where}: phase = {phase}: expected 0 (prefill) or 1 (decode)")
+        if min(turn, step) < 0:
+            raise InputError(f"{where}: turn = {turn}, step = {step}: both are counted from 0")
+        if not math.isfinite(weight):
+            raise InputError(f"{where}: weight = {weight}: expected a finite number")
         token = turns.setdefault(turn, {}).get(step)
         if token is None:
             token = (phase, np.full((layers, top_k), MISSING, np.int16), np.zeros((layers, top_k), np.float32))
             turns[turn][step] = token
+        if phase != token[0]:
+            raise InputError(f"{where}: step {step} is both prefill and decode")
         if expert in token[1][layer]:
             raise InputError(f"{where}: expert {expert} appears twice for one token and layer")
         token[1][layer, rank] = expert
@@ -81,5 +88,19 @@ def _request(path: Path, turn: int, steps: dict[int, tuple[int, np.ndarray, np.n
         raise InputError(
             f"{path}: turn {turn}, step {sorted(steps)[step]}, layer {layer}: fewer experts than elsewhere"
         )
+    _require_layers(f"{path}: turn {turn}", sorted(steps), [token[0] for token in ordered], experts)
     phase = np.array([token[0] for token in ordered], dtype=np.uint8)
     return RequestTrace(experts, phase, np.stack([token[2] for token in ordered]))
+
+
+def _require_layers(where: str, steps: list[int], phases: list[int], experts: np.ndarray) -> None:
+    """Raise `InputError` for a decode token without one of its layers, and for a prefill token without a middle one."""
+    absent = (experts == MISSING).all(-1)
+    for step, phase, layers in zip(steps, phases, absent, strict=True):
+        if phase == DECODE and layers.any():
+            raise InputError(f"{where}, step {step}: layer {layers.argmax()} is missing; is the file truncated?")
+        if (layers[:-1] & ~layers[1:]).any():
+            raise InputError(
+                f"{where}, step {step}: layer {layers.argmax()} is missing, but later ones are there; "
+                "a prefill token may lack the last layers only"
+            )
