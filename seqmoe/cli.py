@@ -13,7 +13,8 @@ from rich.table import Table
 
 from seqmoe.spec.errors import InputError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+_HELP = "SeqMoE: predictive offloading of Mixture-of-Experts models, and the harness that tests it beside its rivals."
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=_HELP)
 reference_app = typer.Typer(no_args_is_help=True, help="The small MoE model that ships with the package.")
 app.add_typer(reference_app, name="reference")
 out, err = Console(), Console(stderr=True)
