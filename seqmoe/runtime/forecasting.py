@@ -47,7 +47,8 @@ class ForecastDriver:
         """Note the routing of one layer ([tokens, k]; a batch of one token each), and act at a trigger layer."""
         row = self._activation[layer]
         row[:] = 0
-        np.add.at(row, experts.ravel(), weights.ravel() / len(experts))
+        for chosen, weight in zip(experts, weights, strict=True):
+            row[chosen] += weight / len(experts)
         if layer not in self._covers:
             return
         first, last = self._covers[layer]

@@ -58,7 +58,7 @@ def test_typo_in_a_suite_key_names_file_key_and_nearest(home: Home) -> None:
         ('hardware = "rtx4090"', 'hardware = "host"', "needs a profile"),
         ('models = ["reference"]', "models = []", "models is empty"),
         ("schema = 1", "schema = 2", "upgrade"),
-        ("repeats = 5", "repeats = 0", "must be at least 1"),
+        ("repeats = 8", "repeats = 0", "must be at least 1"),
         ("[profile.quick]\n", "[profile.none]\nrepeats = 1\nblock = []\n[profile.quick]\n", "none: block is empty"),
     ],
 )
