@@ -35,6 +35,7 @@ class ForecastDriver:
         half = max(1, geometry.layers // 2)
         self._covers = {half - 1: (0, half), geometry.layers - 1: (half if geometry.layers > 1 else 0, geometry.layers)}
         self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
+        self._routing: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         weights = spec.decay ** np.arange(spec.lookahead + 1, dtype=np.float32)
         self._row_weight = (weights / weights.sum()).reshape(-1, 1, 1)
         self._tasks_per_layer = min(geometry.top_k + spec.extra, geometry.experts)
@@ -45,19 +46,26 @@ class ForecastDriver:
 
     def routed(self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
         """Note the routing of one layer ([tokens, k]; a batch of one token each), and act at a trigger layer."""
-        row = self._activation[layer]
-        row[:] = 0
-        for chosen, weight in zip(experts, weights, strict=True):
-            row[chosen] += weight / len(experts)
+        self._routing[layer] = (experts, weights)
         if layer not in self._covers:
             return
         first, last = self._covers[layer]
-        self._predictor.observe(self._activation, first, last)
+        self._predictor.observe(self._activation_of(first, last), first, last)
         probability = self._predictor.forecast(first, last, self._spec.lookahead).probability
         # The next step's row belongs into the score: an expert needed soonest must not be evicted for lack of credit.
         self._table.score[first:last] = (probability * self._row_weight).sum(0)
         if self._spec.prefetch != "none":
             self._prefetch(step, first, probability[0])
+
+    def _activation_of(self, first: int, last: int) -> NDArray[np.float32]:
+        """Activation of the layers noted since the last trigger; the others' rows are of no meaning."""
+        self._activation[first:last] = 0
+        experts = np.stack([self._routing[layer][0] for layer in range(first, last)])
+        weights = np.stack([self._routing[layer][1] for layer in range(first, last)])
+        rows = np.arange(first, last)[:, None]
+        for request in range(experts.shape[1]):
+            self._activation[rows, experts[:, request]] += weights[:, request] / experts.shape[1]
+        return self._activation
 
     def _prefetch(self, step: int, first: int, chance: NDArray[np.float32]) -> None:
         count = self._tasks_per_layer
