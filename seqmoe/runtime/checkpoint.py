@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from seqmoe.adapters.base import Family, family_of
 from seqmoe.runtime.offload import NAME
@@ -61,6 +63,8 @@ class Checkpoint:
 
     def load_model(self) -> Any:
         """The model in float32, its experts to be computed by the ``seqmoe`` function."""
+        if not sys.stderr.isatty():
+            transformers_logging.disable_progress_bar()
         try:
             model = AutoModelForCausalLM.from_pretrained(self.source, dtype=torch.float32, experts_implementation=NAME)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
