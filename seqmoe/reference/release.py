@@ -13,12 +13,12 @@ from seqmoe.reference import card
 from seqmoe.reference.recipe import Recipe
 from seqmoe.reference.training import held_out_perplexity, prepare
 from seqmoe.runtime.engine import Engine
+from seqmoe.spec.choice import PREDICTOR_FILE
 from seqmoe.spec.errors import InputError
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-PREDICTOR = "first_order.npz"
 CARD = "card.json"
 
 
@@ -30,7 +30,7 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     _, data = prepare(recipe, training)
     engine = Engine.load(partial)
     log.info("fitting the first-order predictor on training text")
-    card.fit_predictor(engine, data.train).save(partial / PREDICTOR)
+    card.fit_predictor(engine, data.train).save(partial / PREDICTOR_FILE)
     log.info("measuring routing and perplexity on held-out text")
     facts: dict[str, Any] = {
         "name": "seqmoe-reference",

@@ -43,9 +43,8 @@ class Engine:
         self.tokenizer = checkpoint.tokenizer
         self.geometry = checkpoint.geometry
         self.host: ExpertPool = move_experts_to_host(experts)
-        self.router = Router(experts, self.geometry.experts)
+        self.router = Router(experts, self.geometry.experts, FullLoad(self.host, self.geometry))
         self._decoder = Decoder(model)
-        self.place_full()
 
     @staticmethod
     def load(source: Path | str) -> Engine:
@@ -96,7 +95,7 @@ class Engine:
         Raises ``ValueError`` for lengths that the model cannot take.
         """
         self.checkpoint.check_lengths(prompt, tokens)
-        self.router.begin_request()
+        self.router.placement.begin_request()
         return self._decoder.generate(prompt, tokens, keep_logits, on_token)
 
     @property

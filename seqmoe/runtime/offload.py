@@ -142,18 +142,13 @@ class Offloaded:
 class Router:
     """Connects the experts modules of one model to a placement, and keeps what was routed if asked to."""
 
-    def __init__(self, modules: list[ExpertsModule], experts: int) -> None:
-        self.placement: Placement | None = None
+    def __init__(self, modules: list[ExpertsModule], experts: int, placement: Placement) -> None:
+        self.placement = placement
         self.recorded: list[NDArray[np.int32]] | None = None
         self._experts = experts
         for layer, module in enumerate(modules):
             module.seqmoe_layer = layer
             module.seqmoe_router = self
-
-    def begin_request(self) -> None:
-        """A new prompt starts."""
-        if self.placement is not None:
-            self.placement.begin_request()
 
     def compute(
         self, layer: int, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
@@ -164,8 +159,6 @@ class Router:
         held the experts nor on how many groups a long prompt needed: offloading cannot change the model's answer.
         """
         placement = self.placement
-        if placement is None:
-            raise RuntimeError("no placement: the experts were moved to the host pool and no system was chosen")
         index = top_k_index.to(torch.int32).numpy()
         weights = top_k_weights.to(torch.float32).contiguous().numpy()
         if self.recorded is not None:

@@ -11,7 +11,7 @@ from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_PREDICTOR = "first_order.npz"
+PREDICTOR_FILE = "first_order.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +38,5 @@ def choose_model(home: Home, text: str) -> ModelChoice:
         location = text
     else:
         raise InputError(f"--model {text}: no such folder, and no model of suites/models; {nearest(text, declared)}")
-    predictor = Path(location) / _PREDICTOR
+    predictor = Path(location) / PREDICTOR_FILE
     return ModelChoice(location, predictor if predictor.is_file() else None)
