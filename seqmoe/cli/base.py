@@ -1,0 +1,32 @@
+"""What every command shares: the application, where it prints, and the options that recur."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from seqmoe.spec.errors import InputError
+
+_HELP = "SeqMoE: predictive offloading of Mixture-of-Experts models, and the harness that tests it beside its rivals."
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=_HELP)
+out, err = Console(), Console(stderr=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object as the last line of stdout.")]
+
+
+def print_json(value: Any) -> None:
+    """The command's result as one line of stdout."""
+    print(json.dumps(value))
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """A comma-separated list of numbers, or an `InputError` that names the option."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"{option}: {text!r} is not a comma-separated list of numbers, for example 0.15,0.45"
+        ) from None
