@@ -24,7 +24,8 @@ class RequestTrace:
     the same shape, as the router gave them, or None; ``logits`` likewise, the router's logits of the active experts;
     ``phase`` uint8 [steps], `PREFILL` or `DECODE`; ``token_ids`` int32 [steps], or None. ``prompt_length`` counts the
     prompt's tokens even where their routing is missing, and is 0 where it is not known; ``first_position`` is the
-    position in the request of the first step that is here.
+    position in the request of the first step that is here. ``early`` int16 [steps, layers, m] are the experts that a
+    layer's router chooses on the state that the layer before it received, best first; `MISSING` for layer 0.
     """
 
     experts: NDArray[np.int16]
@@ -32,6 +33,7 @@ class RequestTrace:
     weights: NDArray[np.float32] | None = None
     logits: NDArray[np.float32] | None = None
     token_ids: NDArray[np.int32] | None = None
+    early: NDArray[np.int16] | None = None
     prompt_length: int = 0
     first_position: int = 0
     dataset: str = ""
@@ -48,6 +50,8 @@ class RequestTrace:
             values = getattr(self, name)
             if values is not None and values.shape != self.experts.shape:
                 raise ValueError(f"{name}: shape {values.shape} differs from experts {self.experts.shape}")
+        if self.early is not None and self.early.shape[:2] != self.experts.shape[:2]:
+            raise ValueError(f"early: shape {self.early.shape} does not fit experts {self.experts.shape}")
         if min(self.prompt_length, self.first_position) < 0:
             raise ValueError(f"prompt_length = {self.prompt_length}, first_position = {self.first_position}: negative")
 
