@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqmoe.predictor.base import Predictor
-from seqmoe.predictor.first_order import FirstOrder
+from seqmoe.predictor.kinds import load_predictor
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
 
@@ -22,4 +22,4 @@ def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None
             f"system {spec.name!r} needs a predictor for this model; give its file with --predictor "
             "(the reference model brings its own)"
         )
-    return FirstOrder.load(Path(path))
+    return load_predictor(path)

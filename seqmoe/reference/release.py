@@ -30,6 +30,7 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     _, data = prepare(recipe, training)
     engine = Engine.load(partial)
     log.info("fitting the first-order predictor on training text")
+    (partial / PREDICTOR_FILE).parent.mkdir(exist_ok=True)
     card.fit_predictor(engine, data.train).save(partial / PREDICTOR_FILE)
     log.info("measuring routing and perplexity on held-out text")
     facts: dict[str, Any] = {

@@ -11,7 +11,8 @@ from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-PREDICTOR_FILE = "first_order.npz"
+# In a folder of its own: engines load every safetensors file that lies beside a checkpoint's configuration.
+PREDICTOR_FILE = "predictor/first_order.safetensors"
 
 
 @dataclass(frozen=True, slots=True)

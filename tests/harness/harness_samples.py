@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from seqmoe.harness.record import SCHEMA, Observations, PromptObservation, Record, Status
+from seqmoe.spec.choice import PREDICTOR_FILE
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell
 
@@ -52,6 +53,12 @@ def record(
         SCHEMA, point, point.key, repeat, status or Status("ok"), Observations(tuple(observed), stats or {}),
         environment or {}, "2026-01-01T00:00:00Z", 1.5,
     )  # fmt: skip
+
+
+def write_predictor(checkpoint: Path, content: bytes) -> None:
+    """A predictor beside a checkpoint, where a model's own is looked for."""
+    (checkpoint / PREDICTOR_FILE).parent.mkdir(exist_ok=True)
+    (checkpoint / PREDICTOR_FILE).write_bytes(content)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -7,12 +7,13 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from harness_samples import GPU_HOST, MODEL, cell, write_baseline
+from harness_samples import GPU_HOST, MODEL, cell, write_baseline, write_predictor
 
 import seqmoe.harness.devices
 import seqmoe.harness.launch
 from seqmoe.harness.launch import HomeLauncher
 from seqmoe.harness.request import Requests
+from seqmoe.spec.choice import PREDICTOR_FILE
 
 HOST = {"gpus": []}
 
@@ -79,9 +80,9 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
 
 
 def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(home) -> None:
-    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"")
+    write_predictor(home.work / "checkpoint", b"")
     options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
-    assert options == {"overlap_ratio": None, "predictor": str(home.work / "checkpoint" / "first_order.npz")}
+    assert options == {"overlap_ratio": None, "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE)}
 
 
 def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:

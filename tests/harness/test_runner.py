@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 
 import pytest
-from harness_samples import SUITE, FakeLauncher, processes_with, write_home
+from harness_samples import SUITE, FakeLauncher, processes_with, write_home, write_predictor
 
 from seqmoe.harness.metrics import Missing, decode_tok_s, tokens_sha256
 from seqmoe.harness.record import Status
@@ -66,7 +66,7 @@ def test_every_cell_is_repeated_and_stored_with_all_that_metrics_need(home, serv
 
 
 def test_a_record_names_its_device_and_its_weights(home, served) -> None:
-    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    write_predictor(home.work / "checkpoint", b"predictor")
     result = run_suite(home, "demo", launcher=FakeLauncher(home))
     assert {record.environment["device"] for record in result.records} == {"cpu"}
     weights = {record.cell.system: record.environment["weights"] for record in result.records}
@@ -85,9 +85,9 @@ def test_a_retrained_model_is_run_again_and_held_to_its_own_full_load(home, serv
 
 
 def test_a_new_predictor_runs_only_the_system_that_uses_it_again(home, served) -> None:
-    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    write_predictor(home.work / "checkpoint", b"predictor")
     run_suite(home, "demo", launcher=FakeLauncher(home))
-    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"fitted anew")
+    write_predictor(home.work / "checkpoint", b"fitted anew")
     again = run_suite(home, "demo", launcher=FakeLauncher(home))
     assert again.written == 4 and {line["cell"]["system"] for line in served()[10:]} == {"seqmoe"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness_samples import MODEL, cell
+from harness_samples import MODEL, cell, write_predictor
 
 import seqmoe.harness.models
 from seqmoe.harness.weights import Weights
@@ -12,7 +12,7 @@ from seqmoe.harness.weights import Weights
 @pytest.fixture
 def checkpoint(home):
     (home.work / "checkpoint" / "model.safetensors").write_bytes(b"weights")
-    (home.work / "checkpoint" / "first_order.npz").write_bytes(b"predictor")
+    write_predictor(home.work / "checkpoint", b"predictor")
     return home.work / "checkpoint"
 
 
@@ -31,7 +31,7 @@ def test_the_predictor_counts_for_the_system_that_has_one(home, checkpoint) -> N
     theirs = Weights(home).of(cell(system="Rival"))
     assert ours["model"] == lru["model"] == theirs["model"]
     assert ours["predictor"] and lru["predictor"] is None and theirs["predictor"] is None
-    (checkpoint / "first_order.npz").write_bytes(b"fitted anew")
+    write_predictor(checkpoint, b"fitted anew")
     assert Weights(home).of(cell(system="seqmoe"))["predictor"] != ours["predictor"]
 
 

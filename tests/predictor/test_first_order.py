@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from seqmoe.predictor.base import step_by_step
+from seqmoe.predictor.container import write_container
 from seqmoe.predictor.first_order import FirstOrder, fit
 from seqmoe.predictor.load import predictor_for
 from seqmoe.spec.errors import InputError
@@ -55,29 +57,39 @@ def test_running_average_follows_the_request():
 
 def test_file_round_trip(tmp_path):
     predictor = fit(_cycle(300))
-    predictor.save(tmp_path / "p.npz")
-    again = FirstOrder.load(tmp_path / "p.npz")
+    predictor.save(tmp_path / "p.safetensors")
+    again = FirstOrder.load(tmp_path / "p.safetensors")
     for each in (predictor, again):
         each.observe(_active(1), 0, 1)
     assert again.forecast(0, 1, 2).probability == pytest.approx(predictor.forecast(0, 1, 2).probability, abs=1e-3)
 
 
-def test_wrong_files_are_refused(tmp_path):
-    (tmp_path / "p.npz").write_text("no archive")
-    objects = np.array([{}, None], dtype=object)
-    np.savez(tmp_path / "objects.npz", schema=1, transition=objects, top_k=1, recent=0, momentum=0)
-    np.savez(tmp_path / "other.npz", a=1)
-    whole = tmp_path / "whole.npz"
-    fit(_cycle(300)).save(whole)
-    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-40])
-    (tmp_path / "empty.npz").touch()
-    with (tmp_path / "array.npz").open("wb") as stream:
-        np.save(stream, np.zeros(3))
-    for name in ("p", "objects", "other", "cut", "empty", "array"):
-        with pytest.raises(InputError, match=rf"{name}\.npz: not a first-order predictor") as caught:
-            FirstOrder.load(tmp_path / f"{name}.npz")
-        assert "allow_pickle" not in str(caught.value)
+def test_a_step_without_data_changes_nothing():
+    predictor = fit(_cycle(300))
+    predictor.observe(_active(1), 0, 1)
+    before = predictor.forecast(0, 1, 1).probability
+    predictor.observe(np.zeros((1, 4), dtype=np.float32), 0, 1)
+    assert np.array_equal(predictor.forecast(0, 1, 1).probability, before)
+
+
+@pytest.mark.parametrize(("recent", "stride"), [(0.0, 1), (0.5, 1), (0.5, 3)])
+def test_a_sequence_at_once_is_the_sequence_step_by_step(recent, stride):
+    rng = np.random.default_rng(0)
+    transition = rng.random((5, 6, 6), dtype=np.float32)
+    predictor = FirstOrder(transition / transition.sum(-1, keepdims=True) * 2, 2, recent, momentum=0.7)
+    activation = np.where(rng.random((20, 5, 6)) < 0.4, rng.random((20, 5, 6)), 0).astype(np.float32)
+    activation[0, 1] = activation[5:8, 3] = 0  # missing layers, one of them from the start
+    one, slow = step_by_step(predictor, activation, 3, stride)
+    two, fast = predictor.forecast_sequence(activation, 3, stride)
+    assert np.array_equal(one, two) and fast.shape == (len(one), 4, 5, 6)
+    assert fast == pytest.approx(slow, abs=1e-6)
+
+
+def test_another_kind_and_no_file_are_refused(tmp_path):
+    write_container(tmp_path / "p", "previous", {}, {"geometry": {"layers": 1, "experts": 2, "top_k": 1}, "ranges": []})
+    with pytest.raises(InputError, match="of kind 'previous'"):
+        FirstOrder.load(tmp_path / "p")
     with pytest.raises(InputError, match="no such predictor file"):
-        FirstOrder.load(tmp_path / "absent.npz")
+        FirstOrder.load(tmp_path / "absent")
     with pytest.raises(InputError, match="needs a predictor"):
         predictor_for(system("seqmoe"), None)
