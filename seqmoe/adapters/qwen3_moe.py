@@ -5,35 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seqmoe.adapters.base import ExpertShape, ExpertsModule
-from seqmoe.spec.errors import InputError
-from seqmoe.spec.geometry import Geometry
+from seqmoe.adapters.gated import GatedFamily
 
 
 @dataclass(frozen=True, slots=True)
-class Qwen3Moe:
+class Qwen3Moe(GatedFamily):
     """Every ``decoder_sparse_step``-th layer is an MoE layer, unless listed in ``mlp_only_layers``."""
 
     name: str = "qwen3_moe"
 
-    def geometry(self, config: Any) -> Geometry:
-        """Geometry of a model with this configuration; ``expert_bytes`` for float32 weights.
-
-        Raises `InputError` for another activation than SiLU, which the kernels compute.
-        """
-        if config.hidden_act != "silu":
-            raise InputError(f"hidden_act = {config.hidden_act!r}: the expert kernel computes 'silu' only")
-        sparse = [
-            layer
+    def moe_layers(self, config: Any) -> int:
+        """Layers that are neither dense by their number nor listed as dense."""
+        return sum(
+            layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
             for layer in range(config.num_hidden_layers)
-            if layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
-        ]
-        shape = ExpertShape(config.hidden_size, config.moe_intermediate_size)
-        return Geometry(len(sparse), config.num_experts, config.num_experts_per_tok, expert_bytes=shape.numbers * 4)
+        )
 
-    def experts(self, model: Any) -> list[ExpertsModule]:
-        """The experts module of each MoE layer, in layer order."""
-        return [layer.mlp.experts for layer in model.model.layers if hasattr(layer.mlp, "experts")]
+    def expert_width(self, config: Any) -> int:
+        """Inner width of one expert; ``intermediate_size`` is that of a dense layer."""
+        return int(config.moe_intermediate_size)
 
 
 FAMILY = Qwen3Moe()

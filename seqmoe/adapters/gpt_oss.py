@@ -1,0 +1,33 @@
+"""GPT-OSS: softmax over the chosen logits, biased router; experts transposed, interleaved, biased and clamped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from seqmoe.adapters.gated import GatedFamily
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.geometry import Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class GptOss(GatedFamily):
+    """Every layer is an MoE layer; the softmax over the chosen logits equals the renormalised one over all."""
+
+    name: str = "gpt_oss"
+
+    def geometry(self, config: Any) -> Geometry:
+        """Refused: the runtime's kernel has neither the biases nor the clamped, interleaved gate of these experts."""
+        raise InputError(
+            "model_type 'gpt_oss': the runtime's expert kernel computes SwiGLU without bias and without clamp only; "
+            "traces of this family can be collected, and replayed or simulated"
+        )
+
+    def routers(self, model: Any) -> list[torch.nn.Module]:
+        """The router module of each layer, in layer order."""
+        return [layer.mlp.router for layer in model.model.layers]
+
+
+FAMILY = GptOss()
