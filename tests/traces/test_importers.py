@@ -46,11 +46,11 @@ def test_route_trace_is_put_in_token_order(tmp_path):
     [
         ([*ROWS[:-1], "0,1,2,1,1"], "line 14: expected 9 numbers"),
         ([*ROWS, "0,1,3,0,0,4,0.5,0,10"], "line 15: layer 0, rank 0, expert 4 exceed"),
-        ([*ROWS, "0,1,3,0,0,1,0.5,0,10", "0,1,3,0,1,1,0.5,0,10"], "line 16: expert 1 appears twice"),
+        ([*ROWS, "0,1,3,0,0,1,0.5,0,10", "0,1,3,0,1,1,0.5,0,10"], "line 16: turn 0, step 3, layer 0: expert 1 appears twice"),
         ([*ROWS, "0,1,3,0,0,1,0.5,0,10"], "step 3, layer 0: fewer experts"),
         ([*ROWS, "0,7,3,0,0,1,0.5,0,10"], "line 15: phase = 7"),
         ([*ROWS, "0,1,-3,0,0,1,0.5,0,10"], "line 15: turn = 0, step = -3"),
-        ([*ROWS, "0,1,3,0,0,1,nan,0,10"], "line 15: weight = nan"),
+        ([*ROWS, "0,1,3,0,0,1,nan,0,10", "0,1,3,0,1,2,0.5,0,10"], "line 16: .*weight nan: expected a finite"),
         ([*ROWS, "0,0,2,0,0,1,0.5,0,10"], "line 15: step 2 is both prefill and decode"),
         (ROWS[:-2], "turn 0, step 2: layer 1 is missing"),
         ([*ROWS[:2], *ROWS[4:]], "turn 0, step 1: layer 0 is missing, but later ones are there"),
@@ -85,7 +85,7 @@ def test_npz_is_cut_into_requests(tmp_path):
     ("changed", "message"),
     [
         ({"lengths": np.array([2, 2], dtype=np.int32)}, "lengths add up to 4"),
-        ({"experts": np.zeros((3, 2, 2), dtype=np.uint8)}, "token 0: one expert appears twice"),
+        ({"experts": np.zeros((3, 2, 2), dtype=np.uint8)}, "token 0, layer 0: expert 0 appears twice"),
         ({"weights_u8": np.zeros((3, 2), dtype=np.uint8)}, "must both be"),
     ],
 )

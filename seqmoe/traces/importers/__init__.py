@@ -7,7 +7,7 @@ from typing import Protocol
 
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import TraceSet
-from seqmoe.traces.importers import fingerprint_npz, route_trace
+from seqmoe.traces.importers import fingerprint_json, fingerprint_npz, layer_records, route_trace, routed_experts
 
 
 class Reader(Protocol):
@@ -15,8 +15,8 @@ class Reader(Protocol):
 
     FORMAT: str
 
-    def recognises(self, head: bytes) -> bool:
-        """Whether a file that starts so is of this format."""
+    def recognises(self, head: bytes, path: Path) -> bool:
+        """Whether the file, which starts so, is of this format; its content decides, never its name."""
         ...
 
     def read(self, path: Path) -> TraceSet:
@@ -24,7 +24,9 @@ class Reader(Protocol):
         ...
 
 
-_READERS: tuple[Reader, ...] = (route_trace, fingerprint_npz)
+_READERS: tuple[Reader, ...] = (route_trace, fingerprint_npz, fingerprint_json, layer_records, routed_experts)
+# The first record of a line-wise format lies within this.
+_HEAD = 1 << 16
 
 
 def import_traces(path: Path) -> TraceSet:
@@ -36,14 +38,14 @@ def import_traces(path: Path) -> TraceSet:
     if not path.is_file():
         raise InputError(f"{path}: no such trace file")
     with path.open("rb") as stream:
-        head = stream.read(256)
+        head = stream.read(_HEAD)
     for reader in _READERS:
-        if reader.recognises(head):
+        if reader.recognises(head, path):
             try:
                 return reader.read(path)
             except InputError:
                 raise
-            except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(f"{path}: breaks the format {reader.FORMAT}: {reason}; is it truncated?") from None
     formats = "; ".join(reader.FORMAT for reader in _READERS)
