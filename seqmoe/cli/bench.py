@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.spec.errors import InputError
+
+if TYPE_CHECKING:
+    from seqmoe.harness.runner import SweepResult
+    from seqmoe.harness.studies.kinds import Study
+    from seqmoe.harness.studies.runner import StudyResult
+    from seqmoe.spec.paths import Home
 
 
 @app.command()
@@ -15,39 +22,60 @@ def bench(
     profile: Annotated[str, typer.Option(help="quick, or full for the paper's size.")] = "quick",
     only: Annotated[list[str] | None, typer.Option(help="Choose cells, for example system=seqmoe; repeatable.")] = None,
     repeat: Annotated[int | None, typer.Option(help="Repeats per cell; default: the profile's.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the prompt choice.")] = 0,
-    threads: Annotated[int, typer.Option(help="CPU threads of every system.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the prompt choice, or of training.")] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads of every system, or of every cell of a study.")] = 1,
+    traces: Annotated[str | None, typer.Option(help="Traces for a study: a file, a store or an hf:// address.")] = None,
     resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and start nothing.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a suite's cells into records; interrupt it and run it again at will."""
-    from seqmoe.harness.failures import failure_line
     from seqmoe.harness.progress import console_progress
     from seqmoe.harness.runner import run_suite
+    from seqmoe.harness.studies.kinds import find_study
     from seqmoe.spec.paths import find_home
 
-    result = run_suite(
-        find_home(),
-        suite,
-        profile=profile,
-        only=only or [],
-        repeats=repeat,
-        seed=seed,
-        threads=threads,
-        resume=resume,
-        dry_run=dry_run,
-        progress=console_progress(),
-    )
+    home = find_home()
+    study = find_study(home, suite)
+    shared: dict[str, Any] = {"profile": profile, "only": only or [], "seed": seed, "threads": threads}
+    shared |= {"resume": resume, "dry_run": dry_run}
+    again = ["--seed", str(seed)] if seed else []
+    if study is not None:
+        if repeat is not None:
+            raise InputError(
+                f"--repeat {repeat}: the cells of study {study.suite.name!r} are computed once; use --seed"
+            )
+        again += [] if traces is None else ["--traces", traces]
+        _print(_run_study(home, study, traces, shared), suite, profile, again, dry_run, as_json)
+        return
+    if traces is not None:
+        raise InputError(f"--traces {traces}: suite {suite!r} runs systems; traces are for studies such as fig8")
+    result = run_suite(home, suite, repeats=repeat, progress=console_progress(), **shared)
+    _print(result, suite, profile, again, dry_run, as_json)
+
+
+def _run_study(home: Home, study: Study, traces: str | None, shared: dict[str, Any]) -> StudyResult:
+    from seqmoe.harness.studies.progress import console_progress
+    from seqmoe.harness.studies.runner import run_study
+
+    return run_study(home, study, traces=traces, progress=console_progress(study.kind.seconds), **shared)
+
+
+def _print(
+    result: SweepResult | StudyResult, suite: str, profile: str, again: list[str], dry_run: bool, as_json: bool
+) -> None:
+    from seqmoe.harness.failures import failure_line
+
+    to_run = result.to_run
     if dry_run:
         for cell in result.cells:
-            out.print(f"{cell.key}  {cell.label}, batch {cell.batch}, {cell.dataset}", highlight=False)
-    waiting = f", {len(result.plan.runs)} to run" if dry_run else ""
+            out.print(f"{cell.key}  {cell.detail}", highlight=False)
+    waiting = f", {len(to_run)} to run" if dry_run else ""
     err.print(f"{len(result.cells)} cells, {result.written} new records{waiting}: {result.path}", soft_wrap=True)
     if result.failed:
-        line = failure_line(result.failed, result.tried, suite, profile, ["--seed", str(seed)] if seed else [])
+        line = failure_line(result.failed, result.tried, suite, profile, again)
         err.print(line, soft_wrap=True, highlight=False, markup=False)
     if as_json:
         counts = {"cells": len(result.cells), "written": result.written, "records": len(result.records)}
-        counts |= {"failed": len(result.failed), "to_run": len(result.plan.runs) if dry_run else 0}
+        counts |= {"failed": len(result.failed), "to_run": len(to_run) if dry_run else 0}
         print_json(counts | {"failed_cells": [cell.key for cell in result.failed], "path": str(result.path)})

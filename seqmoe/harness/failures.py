@@ -8,6 +8,7 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 
 from seqmoe.harness.record import Record, Status
+from seqmoe.harness.selection import Chosen
 from seqmoe.spec.suite import Cell
 
 # That a cell cannot be started says nothing of what it gave when it could.
@@ -43,7 +44,7 @@ def failed_cells(cells: Iterable[Cell], records: Iterable[Record]) -> tuple[Cell
 
 
 def failure_line(
-    failed: Sequence[Cell], tried: Collection[str], suite: object, profile: str, options: Sequence[str] = ()
+    failed: Sequence[Chosen], tried: Collection[str], suite: object, profile: str, options: Sequence[str] = ()
 ) -> str:
     """One sentence on ``failed`` and how to try one again, empty where nothing failed.
 

@@ -51,6 +51,11 @@ class SweepResult:
     failed: tuple[Cell, ...]
 
     @property
+    def to_run(self) -> tuple[Run, ...]:
+        """The runs that were, or of a dry run would be, carried out."""
+        return self.plan.runs
+
+    @property
     def tried(self) -> set[str]:
         """Keys of the cells that this sweep has run."""
         return {run.cell.key for run in self.plan.runs}
@@ -120,7 +125,7 @@ class Sweep:
     """Carries out a plan and stores every outcome as it comes."""
 
     def __init__(
-        self, store: Store, environment_of: Callable[[Cell], Mapping[str, Any]], progress: ProgressReport
+        self, store: Store[Record], environment_of: Callable[[Cell], Mapping[str, Any]], progress: ProgressReport
     ) -> None:
         self._store = store
         self._environment_of = environment_of

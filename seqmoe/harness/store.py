@@ -7,18 +7,35 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Generic, TypeVar, overload
 
 from seqmoe.harness.failures import OBSTACLES
 from seqmoe.harness.record import Record, from_json, to_json
 from seqmoe.spec.errors import InputError
 
+R = TypeVar("R")
 _log = logging.getLogger(__name__)
 _TORN = ".torn-"
 # A reader holds the lock only while it looks at the last line; a writer waits this long for it.
 _READERS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[R]):
+    """One kind of record: how it becomes a line, and how a line becomes it again.
+
+    ``read`` is given the line and where it is, for its errors.
+    """
+
+    write: Callable[[R], str]
+    read: Callable[[str, str], R]
+
+
+RECORDS = Codec(to_json, from_json)
 
 
 def store_path(results: Path, host: str, suite: str) -> Path:
@@ -31,7 +48,11 @@ def store_files(results: Path) -> list[Path]:
     return sorted(path for path in results.glob("*/*.jsonl") if _TORN not in path.name)
 
 
-def read_records(path: Path) -> list[Record]:
+@overload
+def read_records(path: Path) -> list[Record]: ...
+@overload
+def read_records(path: Path, codec: Codec[R]) -> list[R]: ...
+def read_records(path: Path, codec: Codec[Any] = RECORDS) -> list[Any]:
     """All records of a store in the order of writing; a file that does not exist holds none.
 
     A torn last line is set aside with a warning unless a sweep is writing to the file at this moment. Any other line
@@ -43,34 +64,39 @@ def read_records(path: Path) -> list[Record]:
             if _lock(stream.fileno()):
                 _set_torn_line_aside(path, stream.fileno())
                 fcntl.flock(stream.fileno(), fcntl.LOCK_UN)
-            return _parse(path, stream.read())
+            return _parse(path, stream.read(), codec)
     except FileNotFoundError:
         return []
     except PermissionError:
-        return _parse(path, path.read_bytes())
+        return _parse(path, path.read_bytes(), codec)
 
 
-class Store:
-    """One store open for writing. A context manager; a second writer of the same file is an `InputError`.
+class Store(Generic[R]):
+    """One store of one kind of record, open for writing. A context manager.
 
-    So is a path that names anything but a regular file.
+    A second writer of the same file is an `InputError`, and so is a path that names anything but a regular file.
     """
 
-    def __init__(self, path: Path) -> None:
+    @overload
+    def __init__(self: Store[Record], path: Path) -> None: ...
+    @overload
+    def __init__(self, path: Path, codec: Codec[R]) -> None: ...
+    def __init__(self, path: Path, codec: Codec[Any] = RECORDS) -> None:
         _require_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._codec: Codec[R] = codec
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             if not _lock(self._file, patience=_READERS_SECONDS):
                 raise InputError(f"{path}: another sweep is writing to this file; wait until it ends, or stop it")
             _set_torn_line_aside(path, self._file)
-            self._records = _parse(path, path.read_bytes())
+            self._records: list[R] = _parse(path, path.read_bytes(), codec)
         except BaseException:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Store[R]:
         return self
 
     def __exit__(
@@ -79,13 +105,13 @@ class Store:
         os.close(self._file)
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[R, ...]:
         """All records in the order of writing."""
         return tuple(self._records)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: R) -> None:
         """Write one record; it is on the disk when this returns."""
-        line = (to_json(record) + "\n").encode()
+        line = (self._codec.write(record) + "\n").encode()
         while line:
             line = line[os.write(self._file, line) :]
         os.fsync(self._file)
@@ -168,8 +194,8 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _parse(path: Path, data: bytes) -> list[Record]:
+def _parse(path: Path, data: bytes, codec: Codec[R]) -> list[R]:
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     if lines and not data.endswith(b"\n") and not _is_json(lines[-1][1]):
         _log.warning("%s:%d: the last line is not complete and was left out", path, lines.pop()[0])
-    return [from_json(line.decode("utf-8", "replace"), f"{path}:{number}") for number, line in lines]
+    return [codec.read(line.decode("utf-8", "replace"), f"{path}:{number}") for number, line in lines]

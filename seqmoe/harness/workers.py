@@ -134,6 +134,11 @@ class WorkerProcess:
         self._await_exit(patience)
         self.kill()
 
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Signal the whole group and return; for another thread than the one that reads the events and cleans up."""
+        if self._process.returncode is None:
+            self._signal_group(number)
+
     def kill(self) -> None:
         """Terminate the whole group, and after a grace period kill it; safe to call again."""
         if self._process.returncode is None:

@@ -45,6 +45,11 @@ class Cell:
         """A short name for progress and tables."""
         return f"{self.system} {self.model} {self.residency:.0%} {self.lane}"
 
+    @property
+    def detail(self) -> str:
+        """The label and what else tells a cell from its neighbours."""
+        return f"{self.label}, batch {self.batch}, {self.dataset}"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

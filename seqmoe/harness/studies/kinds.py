@@ -1,0 +1,76 @@
+"""The kinds of studies: how each is declared, chosen from, judged in a few words, and which program computes a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqmoe.harness.selection import suite_path
+from seqmoe.harness.studies import prediction
+from seqmoe.harness.studies.record import PredictionRecord, StudyRecord
+from seqmoe.spec.declared import read_toml
+from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.paths import Home
+from seqmoe.spec.prediction import STUDY, load_prediction_suite
+from seqmoe.spec.study import StudyCell, StudySuite
+
+
+@dataclass(frozen=True, slots=True)
+class StudyKind:
+    """One kind of study.
+
+    ``load`` reads its file; ``fields`` are what ``--only`` can name, ``words`` those of them that a bare word can;
+    ``seconds`` is what a cell takes at least; ``describe`` says in a few words what came out, ``progress`` how far a
+    cell is; ``module`` has the function ``compute`` that a child process calls (see `seqmoe.harness.studies.job`).
+    """
+
+    name: str
+    record: type[StudyRecord]
+    load: Callable[[Path], StudySuite]
+    fields: tuple[str, ...]
+    words: tuple[str, ...]
+    seconds: Callable[[Any], float]
+    describe: Callable[[dict[str, Any]], str]
+    progress: Callable[[dict[str, Any]], str]
+    module: str
+
+
+KINDS = {
+    STUDY: StudyKind(
+        name=STUDY,
+        record=PredictionRecord,
+        load=load_prediction_suite,
+        fields=("predictor", "panel", "traces", "variant", "minutes"),
+        words=("predictor", "panel", "traces", "variant"),
+        seconds=lambda cell: 60.0 * cell.minutes,
+        describe=prediction.describe,
+        progress=prediction.progress,
+        module="seqmoe.harness.studies.prediction_job",
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A declared study and its kind."""
+
+    suite: StudySuite
+    kind: StudyKind
+
+    def fields(self, cell: StudyCell) -> dict[str, str]:
+        """What ``--only`` can name of a cell."""
+        return {name: str(getattr(cell, name)) for name in self.kind.fields}
+
+
+def find_study(home: Home, name: str | Path) -> Study | None:
+    """The study of that name in suites/, or in that TOML file; None if it is a suite of systems that serve a model."""
+    path = suite_path(home, name)
+    table = read_toml(path)
+    if "study" not in table:
+        return None
+    kind = table["study"]
+    if kind not in KINDS:
+        raise InputError(f"{path}: study = {kind!r}; {nearest(str(kind), KINDS)}")
+    return Study(KINDS[kind].load(path), KINDS[kind])

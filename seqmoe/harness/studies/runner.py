@@ -1,0 +1,216 @@
+"""Carrying out a study: cells that the store does not have become records, each on the disk as soon as it is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqmoe.harness.failures import OBSTACLES, killed_from_outside
+from seqmoe.harness.fingerprint import fingerprint, load_average, software
+from seqmoe.harness.interruption import interruptible
+from seqmoe.harness.selection import choose
+from seqmoe.harness.store import Store, read_records, store_path
+from seqmoe.harness.studies.kinds import Study
+from seqmoe.harness.studies.parallel import Begun, Ended, Parallel, Progressed, Task
+from seqmoe.harness.studies.progress import SilentProgress, StudyProgress
+from seqmoe.harness.studies.record import SCHEMA, STUDIES, StudyRecord, latest_of_cells
+from seqmoe.harness.studies.sources import Source, find_sources
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.paths import Home
+from seqmoe.spec.study import StudyCell, StudySuite, trace_name
+
+_log = logging.getLogger(__name__)
+JOB = (sys.executable, "-m", "seqmoe.harness.studies.job")
+# Beyond its budget a cell evaluates, on traces of whatever size; this only ends what hangs.
+_PATIENCE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """What was done. ``records`` are the newest of every chosen cell on these traces, those of earlier times too.
+
+    ``to_run`` are the cells that were, or of a dry run would be, computed; ``failed`` those whose last record is a
+    failure.
+    """
+
+    suite: StudySuite
+    host: str
+    path: Path
+    cells: tuple[StudyCell, ...]
+    to_run: tuple[StudyCell, ...]
+    written: int
+    records: tuple[StudyRecord, ...]
+    failed: tuple[StudyCell, ...]
+
+    @property
+    def tried(self) -> set[str]:
+        """Keys of the cells that were computed now."""
+        return {cell.key for cell in self.to_run}
+
+
+def run_study(
+    home: Home,
+    study: Study,
+    *,
+    profile: str = "quick",
+    only: Sequence[str] = (),
+    seed: int = 0,
+    traces: str | None = None,
+    resume: bool = True,
+    dry_run: bool = False,
+    threads: int = 1,
+    progress: StudyProgress | None = None,
+    command: Sequence[str] = JOB,
+) -> StudyResult:
+    """Compute what the store of this host does not have yet of a study.
+
+    ``traces`` (a path or an address) takes the place of those that the suite declares. As many cells run side by side
+    as there are cores for ``threads`` each. Raises `InputError` for anything that is wrong before anything runs, and
+    ``KeyboardInterrupt`` on SIGINT and SIGTERM, with every finished cell stored and no process left; what a training
+    has saved by then is gone on from.
+    """
+    cells: list[StudyCell] = list(study.suite.cells(profile, seed, None if traces is None else trace_name(traces)))
+    if only:
+        cells = choose(cells, only, study.kind.fields, study.kind.words)
+    if threads < 1:
+        raise InputError(f"--threads {threads}: must be at least 1")
+    environment = fingerprint(home) | {"threads": threads}
+    path = store_path(home.results, environment["host"], study.suite.name)
+    told = progress or SilentProgress()
+    sources = find_sources(home, (cell.traces for cell in cells), traces, told.say, collect=not dry_run)
+
+    def result(before: int, records: Sequence[StudyRecord], to_run: Sequence[StudyCell]) -> StudyResult:
+        newest = _newest(cells, sources, records)
+        kept = tuple(newest[cell.key] for cell in cells if cell.key in newest)
+        bad = {r.cell_key for r in kept if not r.status.ok and r.status.kind not in OBSTACLES}
+        failed = tuple(cell for cell in cells if cell.key in bad and not (dry_run and cell in to_run))
+        host = str(environment["host"])
+        return StudyResult(study.suite, host, path, tuple(cells), tuple(to_run), len(records) - before, kept, failed)
+
+    if dry_run:
+        records = read_records(path, STUDIES)
+        return result(len(records), records, _pending(cells, sources, records, environment, resume))
+    with interruptible(), Store(path, STUDIES) as store:
+        before = len(store.records)
+        to_run = _pending(cells, sources, store.records, environment, resume)
+        try:
+            _carry_out(study, to_run, sources, store, environment, told, resume, command)
+        except KeyboardInterrupt:
+            _log.warning("interrupted; finished cells are kept in %s: the same command goes on from there", path)
+            raise
+        return result(before, store.records, to_run)
+
+
+def _pending(
+    cells: Sequence[StudyCell],
+    sources: Mapping[str, Source],
+    records: Sequence[StudyRecord],
+    environment: Mapping[str, Any],
+    resume: bool,
+) -> list[StudyCell]:
+    """Cells without a result on these traces. A failure is tried again by other software, or if it was killed."""
+    if not resume:
+        return list(cells)
+    newest = _newest(cells, sources, records)
+    pending = []
+    for cell in cells:
+        found = newest.get(cell.key)
+        if found is None or not (found.status.ok or _stands(found, environment)):
+            pending.append(cell)
+    return pending
+
+
+def _newest(
+    cells: Iterable[StudyCell], sources: Mapping[str, Source], records: Iterable[StudyRecord]
+) -> dict[str, StudyRecord]:
+    """The last record of each cell on its traces, by the cell's key; on any traces where those are not known yet."""
+    wanted = {cell.key: sources.get(cell.traces) for cell in cells}
+    found = {}
+    for record in latest_of_cells(records):
+        if record.cell_key in wanted:
+            source = wanted[record.cell_key]
+            if source is None or source.digest == record.digest:
+                found[record.cell_key] = record
+    return found
+
+
+def _stands(failure: StudyRecord, environment: Mapping[str, Any]) -> bool:
+    same = software(failure.environment) == software(dict(environment))
+    return same and failure.status.kind != "not_installed" and not killed_from_outside(failure.status)
+
+
+def _carry_out(
+    study: Study,
+    cells: Sequence[StudyCell],
+    sources: Mapping[str, Source],
+    store: Store[StudyRecord],
+    environment: Mapping[str, Any],
+    progress: StudyProgress,
+    resume: bool,
+    command: Sequence[str],
+) -> None:
+    folder, threads = store.path.parent, int(environment["threads"])
+    tasks = [_task(study, cell, sources[cell.traces], folder, resume) for cell in cells]
+    jobs = max(1, int(environment["cpu"]["usable_cores"]) // threads)
+    progress.start(cells, jobs)
+    try:
+        with Parallel(command, jobs, threads) as children:
+            for news in children.carry_out(tasks):
+                if isinstance(news, Begun):
+                    progress.begin(news.cell)
+                elif isinstance(news, Progressed):
+                    progress.event(news.cell, study.kind.progress(dict(news.event)))
+                else:
+                    store.append(_record(study, news, sources[news.cell.traces], environment))
+                    _clear(folder, news)
+                    words = study.kind.describe(news.observations) if news.status.ok else str(news.status)[:160]
+                    progress.end(news.cell, news.status, words, news.seconds)
+    finally:
+        progress.stop()
+
+
+def _task(study: Study, cell: StudyCell, source: Source, folder: Path, resume: bool) -> Task:
+    work = _work(folder, cell)
+    if not resume:
+        shutil.rmtree(work, ignore_errors=True)
+    keep = folder / "predictors" / f"{cell.key}.safetensors"
+    request = {
+        "study": study.kind.name,
+        "cell": dataclasses.asdict(cell),  # type: ignore[call-overload]
+        "source": source.location,
+        # What was begun on other traces is not gone on from.
+        "work": str(work / source.digest),
+        "keep": str(keep),
+    }
+    return Task(cell, request, 3 * study.kind.seconds(cell) + _PATIENCE_SECONDS)
+
+
+def _work(folder: Path, cell: StudyCell) -> Path:
+    return folder / ".work" / cell.key
+
+
+def _clear(folder: Path, ended: Ended) -> None:
+    """Remove what an interrupted cell would go on from, once there is nothing to go on with."""
+    if not killed_from_outside(ended.status):
+        shutil.rmtree(_work(folder, ended.cell), ignore_errors=True)
+
+
+def _record(study: Study, ended: Ended, source: Source, environment: Mapping[str, Any]) -> StudyRecord:
+    about = source.about | ended.observations.get("traces", {})
+    return study.kind.record(
+        schema=SCHEMA,
+        study=study.kind.name,
+        cell=ended.cell,
+        cell_key=ended.cell.key,
+        status=ended.status,
+        observations=ended.observations | {"traces": about},
+        environment=dict(environment) | {"device": "cpu", "load_average": load_average()},
+        started=ended.started,
+        seconds=round(ended.seconds, 3),
+    )

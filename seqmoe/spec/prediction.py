@@ -1,0 +1,186 @@
+"""Prediction studies: predictors that are fitted to, and judged on, routing traces; a profile expands to cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seqmoe.spec.declared import build, read_toml
+from seqmoe.spec.errors import nearest
+from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, profile_of
+
+STUDY = "prediction"
+TRAINED = ("mamba2", "transformer")
+PREDICTORS = (*TRAINED, "first_order", "previous", "popularity", "early_router")
+LOSSES = ("both", "ranking", "kl")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What of a trained predictor can be chosen; see `seqmoe.predictor.training.TrainingOptions`.
+
+    ``ranges`` is the number of predictors that share the layers, ``hidden`` and ``blocks`` are None for the kind's own
+    size. ``ordered`` false shuffles the steps of every sequence (figure 2).
+    """
+
+    ranges: int = 2
+    hidden: int | None = None
+    blocks: int | None = None
+    psi: bool = True
+    loss: str = "both"
+    scheduled_sampling: bool = True
+    horizon_head: bool = True
+    ordered: bool = True
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss = {self.loss!r}; {nearest(self.loss, LOSSES)}")
+        for name in ("ranges", "hidden", "blocks"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} = {value}: must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One row of an ablation: its name, and what differs."""
+
+    title: str
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            raise ValueError("title is empty; say what differs")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionCell:
+    """One predictor on one set of traces. ``minutes`` is the training budget, 0 for a predictor that only counts.
+
+    ``variant`` is the title of an ablation's row, empty outside of one.
+    """
+
+    suite: str
+    panel: str
+    predictor: str
+    traces: str
+    minutes: float = 0.0
+    variant: str = ""
+    options: Options = field(default_factory=Options)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.predictor not in PREDICTORS:
+            raise ValueError(f"predictor = {self.predictor!r}; {nearest(self.predictor, PREDICTORS)}")
+        if not 0 <= self.minutes < 1e6:
+            raise ValueError(f"minutes = {self.minutes}: must not be negative")
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is trained by gradient descent, within ``minutes``."""
+        return self.predictor in TRAINED
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits that identify the cell."""
+        return cell_key(self)
+
+    @property
+    def label(self) -> str:
+        """A short name for progress and tables."""
+        budget = f", {self.minutes:g} min" if self.trained else ""
+        return f"{self.predictor}{f' ({self.variant})' if self.variant else ''} on {self.traces}{budget}"
+
+    @property
+    def detail(self) -> str:
+        """The label and what else tells a cell from its neighbours."""
+        return f"{self.label}, {self.panel}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Predictors, each in every variant, on one set of traces.
+
+    ``minutes`` is what a trained predictor is given, ``minutes_given_traces`` what it is given on traces of a person's
+    own (``--traces``); 0 there means the same.
+    """
+
+    panel: str
+    predictors: tuple[str, ...]
+    traces: str = REFERENCE
+    minutes: float = 0.0
+    minutes_given_traces: float = 0.0
+    variant: tuple[Variant, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.predictors:
+            raise ValueError("predictors is empty: the block would have no cells")
+        for name in self.predictors:
+            if name not in PREDICTORS:
+                raise ValueError(f"predictors: {name!r}; {nearest(name, PREDICTORS)}")
+        if min(self.minutes, self.minutes_given_traces) < 0:
+            raise ValueError("minutes and minutes_given_traces must not be negative")
+        trained = [name for name in self.predictors if name in TRAINED]
+        if trained and not self.minutes:
+            raise ValueError(f"minutes is missing: {', '.join(trained)} must be told how long to train")
+        if self.variant and len(trained) < len(self.predictors):
+            raise ValueError(
+                f"variant: only {' and '.join(TRAINED)} have any; give the others a block of their own"
+            )
+        titles = [variant.title for variant in self.variant]
+        if len(set(titles)) < len(titles):
+            raise ValueError("variant: two of them have the same title")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One size of a study."""
+
+    block: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        if not self.block:
+            raise ValueError("block is empty: the profile would have no cells")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSuite:
+    """A declared prediction study. ``figure`` names the paper's figure that it reproduces."""
+
+    schema: int
+    name: str
+    title: str
+    figure: str
+    study: str
+    profile: dict[str, Profile]
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema = {self.schema}: this version reads {SCHEMA}; upgrade seqmoe or the suite")
+        if self.study != STUDY:
+            raise ValueError(f"study = {self.study!r}: this reads {STUDY!r}")
+
+    def cells(self, profile: str, seed: int = 0, traces: str | None = None) -> list[PredictionCell]:
+        """All cells of a profile in declaration order, without duplicates; ``traces`` replaces the blocks' own."""
+        cells: dict[str, PredictionCell] = {}
+        for block in profile_of(self.name, self.profile, profile).block:
+            given = block.minutes_given_traces if traces is not None else 0.0
+            for variant in block.variant or (None,):
+                for predictor in block.predictors:
+                    cell = PredictionCell(
+                        suite=self.name,
+                        panel=block.panel,
+                        predictor=predictor,
+                        traces=block.traces if traces is None else traces,
+                        minutes=(given or block.minutes) if predictor in TRAINED else 0.0,
+                        variant=variant.title if variant else "",
+                        options=variant.options if variant else Options(),
+                        seed=seed,
+                    )
+                    cells.setdefault(cell.key, cell)
+        return list(cells.values())
+
+
+def load_prediction_suite(path: Path) -> PredictionSuite:
+    """Read and validate the file of a prediction study."""
+    return build(PredictionSuite, read_toml(path), str(path))
