@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from seqmoe.cli.base import JsonFlag, app, numbers, out, print_json
+from seqmoe.cli.sources import SOURCE_HELP, traces_of
 
 
 @app.command()
 def replay(
-    traces: Annotated[Path, typer.Option(help="A trace file of any known format.")],
+    traces: Annotated[str, typer.Option(metavar="SRC", help=SOURCE_HELP)],
     policies: Annotated[str, typer.Option(help="Comma-separated: lru, lfu, belady.")] = "lru,belady",
     residency: Annotated[str, typer.Option(help="Comma-separated shares of all experts.")] = "0.15,0.25,0.35,0.45",
     contract: Annotated[str, typer.Option(help="event, or sequential to compare with other papers.")] = "event",
@@ -21,9 +21,8 @@ def replay(
 ) -> None:
     """Replay a routing trace against cache policies and print hit rates."""
     from seqmoe.simulate.replay import replay_traces
-    from seqmoe.traces.importers import import_traces
 
-    loaded = import_traces(traces)
+    loaded = traces_of(traces)
     names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
     rows = replay_traces(loaded, names, numbers(residency, "--residency"), contract)
     if as_json:
