@@ -1,7 +1,8 @@
 """The kinds of predictors by name, and how each comes back from its file.
 
 Each kind is a module with ``restore(about, tensors) -> Predictor``, which builds the predictor that a file describes
-(see `seqmoe.predictor.container`); it is imported when it is needed, since the trained ones bring torch with them.
+(see `seqmoe.predictor.container`); the kinds that only count also have ``fit(traces) -> Predictor``. They are imported
+when they are needed, since the trained ones bring torch with them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.container import read_container
+from seqmoe.predictor.with_hashed import WithHashed, split_description
 from seqmoe.spec.errors import InputError, nearest
 
 KINDS = ("mamba2", "transformer", "first_order", "previous", "popularity", "early_router")
@@ -29,7 +31,10 @@ def load_predictor(path: str | Path) -> Predictor:
     if kind not in KINDS:
         raise InputError(f"{path}: a predictor of kind {kind!r}, which this version does not know: update seqmoe")
     try:
-        predictor: Predictor = import_module(f"seqmoe.predictor.{kind}").restore(about, tensors)
+        inner, tensors, table = split_description(about, tensors)
+        predictor: Predictor = import_module(f"seqmoe.predictor.{kind}").restore(inner, tensors)
+        if table is not None:
+            predictor = WithHashed(predictor, table)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a whole predictor of kind {kind!r}: {error!r}") from None
     geometry = about["geometry"]

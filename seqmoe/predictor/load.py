@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqmoe.predictor.base import Predictor
+from seqmoe.predictor.early_router import OFFLINE, EarlyRouter
 from seqmoe.predictor.kinds import load_predictor
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
@@ -13,7 +14,7 @@ from seqmoe.spec.system import SystemSpec
 def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None:
     """The predictor of a system, read from ``path``; None for a system without one.
 
-    Raises `InputError` where the system needs one and no file is given.
+    Raises `InputError` where the system needs one and no file is given, or the file's predictor is for evaluations.
     """
     if spec.predictor == "none":
         return None
@@ -22,4 +23,7 @@ def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None
             f"system {spec.name!r} needs a predictor for this model; give its file with --predictor "
             "(the reference model brings its own)"
         )
-    return load_predictor(path)
+    predictor = load_predictor(path)
+    if isinstance(predictor, EarlyRouter):
+        raise InputError(f"{path}: {OFFLINE}; give a predictor of another kind")
+    return predictor
