@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,16 +38,13 @@ def trace_import(
     as_json: JsonFlag = False,
 ) -> None:
     """Import traces of any known format into a store that is read lazily."""
+    from seqmoe.traces.described import described
     from seqmoe.traces.store import write_store
 
-    given = {"model": model, "experts": experts, "model_top_k": model_top_k, "router": router, "licence": licence}
     if router is not None and router not in ROUTERS:
         raise InputError(f"--router {router}: {nearest(router, ROUTERS)}")
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    try:
-        traces = replace(traces_of(source), **told)
-    except ValueError as error:
-        raise InputError(f"{source}: {error}") from None
+    told = {"model": model, "experts": experts, "model_top_k": model_top_k, "router": router, "licence": licence}
+    traces = described(traces_of(source), source, **told)
     write_store(traces, folder, half=half)
     _report(folder, as_json)
 
@@ -72,9 +69,9 @@ def trace_stats(
         from seqmoe.report.trace_plot import write_plot
 
         write_plot(traces, profile, plot)
-    described = _described(traces, profile)
+    found = _as_json(traces, profile)
     if as_json:
-        print_json(described)
+        print_json(found)
     else:
         out.print(_table(traces, profile))
         if plot is not None:
@@ -133,7 +130,7 @@ def _report(folder: Path, as_json: bool) -> None:
         )
 
 
-def _described(traces: TraceSet, profile: RoutingProfile) -> dict[str, Any]:
+def _as_json(traces: TraceSet, profile: RoutingProfile) -> dict[str, Any]:
     """The command's JSON: geometry, `RoutingStatistics` with both token counts, and what is known by layer."""
     from seqmoe.traces.source import digest
     from seqmoe.traces.statistics import quantile
@@ -178,7 +175,7 @@ def _table(traces: TraceSet, profile: RoutingProfile) -> Table:
         ("  prefill", f"{found.prefill_tokens:,}", ""),
         ("  decode", f"{found.tokens:,}", ""),
         ("  decode, median request", f"{np.median(lengths):.0f}" if len(lengths) else "-", ""),
-        ("overlap of next tokens", f"{found.overlap:.3f}", span(profile.overlap, ".3f")),
+        ("overlap, consecutive tokens", f"{found.overlap:.3f}", span(profile.overlap, ".3f")),
         ("  tokens shuffled", f"{found.overlap_shuffled:.3f}", span(profile.overlap_shuffled, ".3f")),
         ("load entropy (1: even)", f"{found.entropy:.3f}", span(profile.entropy, ".3f")),
         ("distinct experts", f"{found.distinct:.1f}", span(profile.distinct, ".1f")),

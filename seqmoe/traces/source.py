@@ -44,7 +44,7 @@ def _fetch(address: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     parts = PurePosixPath(address.removeprefix(HUB)).parts
-    if len(parts) < 2:
+    if len(parts) < 2 or ".." in parts:
         raise InputError(f"{address}: expected {HUB}OWNER/NAME[@REVISION][/PATH]")
     name, _, revision = parts[1].partition("@")
     inner = "/".join(parts[2:])

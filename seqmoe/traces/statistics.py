@@ -139,7 +139,7 @@ def _activation(experts: NDArray[np.int16], count: int) -> NDArray[np.bool_]:
 
 def _add_overlap(active: NDArray[np.bool_], same: NDArray[np.float64], pairs: NDArray[np.float64]) -> None:
     """Add, layer by layer, the experts that neighbours share, and the neighbours that both have the layer."""
-    present = active.any(-1)
+    present: NDArray[np.bool_] = np.any(active, axis=-1)
     same += (active[1:] & active[:-1]).sum((0, 2))
     pairs += (present[1:] & present[:-1]).sum(0)
 

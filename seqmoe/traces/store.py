@@ -24,13 +24,16 @@ from seqmoe.traces.writer import StoreWriter
 
 __all__ = ["MANIFEST", "StoreWriter", "StoredRequests", "open_store", "write_store"]
 
+# Every memory map holds a file open, and 1,024 open files are a common limit.
+_OPEN_SHARDS = 256
+
 
 class StoredRequests(Sequence[RequestTrace]):
     """The requests of a store. Nothing of their routing is read before they are asked for; safe to pickle."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self._shards: list[Any] = [None] * len(manifest.shards)
+        self._tables: dict[int, Any] = {}
         self._ends = np.cumsum([shard.requests for shard in manifest.shards], dtype=np.int64)
         self._checked = manifest.trace_set()
 
@@ -63,13 +66,15 @@ class StoredRequests(Sequence[RequestTrace]):
         """See `seqmoe.traces.summary.Columns`; reads this column's pages only."""
         if name not in BRIEF:
             raise KeyError(name)
-        return [value for shard in range(len(self._shards)) for value in self._table(shard).column(name).to_pylist()]
+        return [value for shard in range(len(self._ends)) for value in self._table(shard).column(name).to_pylist()]
 
     def _table(self, shard: int) -> Any:
-        """The memory-mapped table of a shard, opened once."""
-        if self._shards[shard] is None:
-            self._shards[shard] = open_shard(self.folder, self.manifest.shards[shard])
-        return self._shards[shard]
+        """The memory-mapped table of a shard; of many, the one opened first is closed again."""
+        if shard not in self._tables:
+            while len(self._tables) >= _OPEN_SHARDS:
+                del self._tables[next(iter(self._tables))]
+            self._tables[shard] = open_shard(self.folder, self.manifest.shards[shard])
+        return self._tables[shard]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "manifest": self.manifest}
