@@ -55,6 +55,13 @@ class Family(Protocol):
         """Geometry of any model of the family; ``expert_bytes`` for float32 weights, biases not counted."""
         ...
 
+    def packed_mask(self, model: Any, positions: torch.Tensor) -> Any:
+        """``attention_mask`` for sequences in one row, whose ``positions`` [1, tokens] start anew with each.
+
+        None where the model makes the right mask of the positions by itself.
+        """
+        ...
+
     def experts(self, model: Any) -> list[ExpertsModule]:
         """The experts module of each MoE layer, in layer order."""
         ...

@@ -45,6 +45,10 @@ class GatedFamily:
         """Inner width of one expert."""
         return int(config.intermediate_size)
 
+    def packed_mask(self, model: Any, positions: torch.Tensor) -> Any:
+        """None: Transformers' models find packed sequences by their positions."""
+        return None
+
     def experts(self, model: Any) -> list[ExpertsModule]:
         """The experts module of each MoE layer, in layer order."""
         return [layer.mlp.experts for layer in model.model.layers if hasattr(layer.mlp, "experts")]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
 from seqmoe.adapters.gated import GatedFamily
 from seqmoe.spec.errors import InputError
@@ -24,6 +25,18 @@ class GptOss(GatedFamily):
             "model_type 'gpt_oss': the runtime's expert kernel computes SwiGLU without bias and without clamp only; "
             "traces of this family can be collected, and replayed or simulated"
         )
+
+    def packed_mask(self, model: Any, positions: torch.Tensor) -> Any:
+        """Both kinds of mask: the model's own forward (Transformers 5.24) makes them without looking at positions."""
+        shaped_like = torch.empty((*positions.shape, 1), dtype=model.dtype, device=positions.device)
+        arguments = {
+            "config": model.config, "inputs_embeds": shaped_like, "attention_mask": None, "cache": None,
+            "position_ids": positions,
+        }  # fmt: skip
+        return {
+            "full_attention": create_causal_mask(**arguments),
+            "sliding_attention": create_sliding_window_causal_mask(**arguments),
+        }
 
     def routers(self, model: Any) -> list[torch.nn.Module]:
         """The router module of each layer, in layer order."""

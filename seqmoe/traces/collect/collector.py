@@ -32,7 +32,7 @@ _GENERATED = 0.75
 class Collected:
     """What a call did: ``skipped`` prompts leave no room in the context, ``written`` requests are new in ``out``.
 
-    ``packed`` is None where nothing had to be traced.
+    ``packed`` is None where nothing had to be traced; ``rank`` is this process among those that share the work.
     """
 
     out: Path
@@ -40,6 +40,7 @@ class Collected:
     written: int
     skipped: tuple[str, ...] = ()
     packed: bool | None = None
+    rank: int = 0
 
 
 def collect(
@@ -72,14 +73,14 @@ def collect(
     finished = work.finished()
     ranks.wait()
     if finished.issuperset(request.identifier for request in requests) and work.complete():
-        return Collected(out, len(requests), 0, tuple(skipped))
+        return Collected(out, len(requests), 0, tuple(skipped), rank=ranks.rank)
     about = TraceSet(
         name or model, shape.layers, shape.experts, shape.top_k, (), source=source, expert_bytes=_bytes(traced),
         model_top_k=shape.top_k, router=traced.family.router_kind(traced.config), licence=licence,
     )  # fmt: skip
     groups = list(batches(requests, options.batch, equal_lengths=not traced.family.packs))[ranks.rank :: ranks.count]
     groups = [left for group in groups if (left := [r for r in group if r.identifier not in finished])]
-    job = _Job(traced, options, ranks, work, Meter(sum(map(len, groups)), report))
+    job = _Job(traced, options, ranks, work, Meter(sum(map(len, groups)), report if ranks.rank == 0 else None))
     with StoreWriter(work.store, about) as writer:
         for part in job.rounds(groups):
             for trace in job.trace(part):
@@ -91,7 +92,7 @@ def collect(
         work.gather(about, [request.identifier for request in requests])
     ranks.wait()
     new = sum(request.identifier not in finished for request in requests)
-    return Collected(out, len(requests), new, tuple(skipped), job.packed)
+    return Collected(out, len(requests), new, tuple(skipped), job.packed, ranks.rank)
 
 
 class _Job:

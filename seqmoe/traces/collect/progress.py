@@ -64,13 +64,17 @@ def console_progress(title: str) -> Iterator[Report]:
         yield _plain(title)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, state="")
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(title, total=None, state="")
 
-        def report(now: CollectionProgress) -> None:
-            bar.update(task, total=now.requests, completed=now.done, state=describe(now))
+    def report(now: CollectionProgress) -> None:
+        bar.start()  # only now: of several processes one reports
+        bar.update(task, total=now.requests, completed=now.done, state=describe(now))
 
+    try:
         yield report
+    finally:
+        bar.stop()
 
 
 def describe(now: CollectionProgress) -> str:

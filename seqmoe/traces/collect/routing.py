@@ -63,7 +63,7 @@ class RoutingRecorder:
         ids = ids.to(self._model.device)
         layers: dict[int, _Layer] = {}
         with self._hooks(layers, ids.reshape(-1)):
-            self._model.model(input_ids=ids, position_ids=positions.to(self._model.device), use_cache=False)
+            _forward(self._model, self._family, ids, positions, packed)
         missing = [layer for layer in range(len(self._routers)) if layer not in layers]
         if missing:
             raise RuntimeError(
@@ -118,25 +118,34 @@ def isolates(model: Any, family: Family) -> bool:
     first, second = (
         torch.randint(0, model.config.get_text_config().vocab_size, (length,), generator=draw) for length in (40, 24)
     )
-    joined = torch.cat([first, second])[None]
-    alone = _last_logits(model, family, second[None], torch.arange(24)[None])
-    packed = _last_logits(model, family, joined, torch.cat([torch.arange(40), torch.arange(24)])[None])[40:]
-    mixed = _last_logits(model, family, joined, torch.arange(64)[None])[40:]
+    joined = torch.cat([first, second])
+    positions = torch.cat([torch.arange(40), torch.arange(24)])
+    alone = _last_logits(model, family, second, torch.arange(24), packed=False)
+    packed = _last_logits(model, family, joined, positions, packed=True)[40:]
+    mixed = _last_logits(model, family, joined, torch.arange(64), packed=False)[40:]
     return bool((packed - alone).abs().mean() < 0.1 * (mixed - alone).abs().mean())
 
 
 @torch.inference_mode()
-def _last_logits(model: Any, family: Family, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+def _last_logits(model: Any, family: Family, ids: torch.Tensor, positions: torch.Tensor, packed: bool) -> torch.Tensor:
     found: list[torch.Tensor] = []
-    router = family.routers(model)[-1]
-    handle = router.register_forward_hook(
-        lambda _, __, output: found.append(family.routing(output).logits.float().cpu())
-    )
+
+    def hook(router: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: Any) -> None:
+        found.append(family.routing(output).logits.float().cpu())
+
+    handle = family.routers(model)[-1].register_forward_hook(hook)
     try:
-        model.model(input_ids=ids.to(model.device), position_ids=positions.to(model.device), use_cache=False)
+        _forward(model, family, ids[None].to(model.device), positions[None], packed)
     finally:
         handle.remove()
     return found[0]
+
+
+def _forward(model: Any, family: Family, ids: torch.Tensor, positions: torch.Tensor, packed: bool) -> None:
+    """A prefill of the model without its head; the hooks keep what is wanted."""
+    positions = positions.to(model.device)
+    mask = family.packed_mask(model, positions) if packed else None
+    model.model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
 
 
 def _layer(routing: Routing, early: torch.Tensor | None) -> _Layer:
