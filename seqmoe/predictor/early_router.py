@@ -22,6 +22,7 @@ from seqmoe.spec.forecast import Forecast
 from seqmoe.spec.trace import MISSING, RequestTrace, TraceSet
 
 KIND = "early_router"
+_TILT = 1e-6
 OFFLINE = "the early router needs the model's hidden state: it is for evaluations (`seqmoe predictor eval`) only"
 
 
@@ -38,8 +39,11 @@ class EarlyRouter:
         self.layers, self.experts = frequency.shape
         self.top_k = top_k
         self.ranges = halves(self.layers)
-        # Its own order is the router's; precision that is not monotonic, by chance, must not change it.
-        self._precision = np.maximum.accumulate(precision[:, ::-1].astype(np.float32), axis=1)[:, ::-1]
+        self._precision = precision.astype(np.float32)
+        # The order is the router's: precision that is not falling, by chance, must not change it.
+        falling = np.maximum.accumulate(self._precision[:, ::-1], axis=1)[:, ::-1]
+        places = precision.shape[1]
+        self._confidence = falling * (1 - _TILT * places) + _TILT * np.arange(places, 0, -1, dtype=np.float32)
         self._frequency = frequency.astype(np.float32)
 
     def reset(self) -> None:
@@ -71,7 +75,7 @@ class EarlyRouter:
         following = np.append(early[1:], np.full_like(early[:1], MISSING), axis=0)[chosen]
         step, layer, place = np.nonzero(following != MISSING)
         probability[step, layer] = 0
-        probability[step, layer, following[step, layer, place]] = self._precision[layer, place]
+        probability[step, layer, following[step, layer, place]] = self._confidence[layer, place]
         return chosen, probability[:, None]
 
     def save(self, path: Path, training: dict[str, Any] | None = None) -> None:

@@ -72,7 +72,7 @@ def evaluate(
 
 
 def top_m_ranks(probability: NDArray[np.float32], experts: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Place, from 0, of each of ``experts`` [..., k] when ``probability`` [..., experts] is sorted, best first.
+    """Place, from 0, of each of ``experts`` [n, ..., k] when ``probability`` [n, ..., experts] is sorted, best first.
 
     Of equal probabilities, the lower expert comes first.
     """
