@@ -120,6 +120,7 @@ def write_store(traces: TraceSet, folder: Path, *, shard_requests: int = 256, ha
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: already exists; give a new folder")
+    folder = folder.resolve()
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

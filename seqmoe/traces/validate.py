@@ -74,8 +74,8 @@ def weights(values: NDArray[Any], experts: NDArray[Any], router: str, where: Whe
 
     A router of unknown kind is taken to renormalise if half of its rows say so; then the others are errors.
     """
-    _first(~np.isfinite(values), values, where, "weight {}: expected a finite number")
-    _first(values < 0, values, where, "weight {}: expected no negative number")
+    _first(~np.isfinite(values), values, where, "weight {:g}: expected a finite number")
+    _first(values < 0, values, where, "weight {:g}: expected no negative number")
     present = (experts != MISSING).all(-1)
     total = values.sum(-1, dtype=np.float64)
     apart = np.abs(total - 1) > tolerance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,18 +12,10 @@ from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL
 from seqmoe.traces.importers import import_traces
 
-HEADER = [
-    "# route_trace v1",
-    "# model=some/tiny.gguf arch=qwen3moe n_layer=2 n_expert=4 n_expert_used=2",
-    "# layer=0 expert_bytes=10 dense_bytes=10",
-    "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes",
-]
-# Two prefill tokens, layer by layer, the first without the last layer; one decode token.
-ROWS = [
-    "0,0,0,0,0,3,0.6,0,10", "0,0,0,0,1,1,0.4,0,10", "0,0,1,0,0,2,0.7,0,10", "0,0,1,0,1,0,0.3,0,10",
-    "0,0,1,1,0,1,0.9,0,10", "0,0,1,1,1,2,0.1,0,10",
-    "0,1,2,0,0,3,0.5,1,0", "0,1,2,0,1,2,0.5,1,0", "0,1,2,1,0,0,0.5,1,0", "0,1,2,1,1,3,0.5,1,0",
-]  # fmt: skip
+FIXTURES = Path(__file__).parent / "fixtures"
+HEADER = (FIXTURES / "route_trace.csv").read_text().splitlines()[:4]
+# Of the first turn: two prefill tokens, layer by layer, the first without the last layer; one decode token.
+ROWS = (FIXTURES / "route_trace.csv").read_text().splitlines()[4:14]
 
 
 def _write(path, rows):
@@ -30,15 +23,33 @@ def _write(path, rows):
     return path
 
 
-def test_route_trace_is_put_in_token_order(tmp_path):
-    traces = import_traces(_write(tmp_path / "t.csv", ROWS))
+def test_route_trace_is_put_in_token_order():
+    traces = import_traces(FIXTURES / "route_trace.csv")
     assert (traces.model, traces.layers, traces.experts, traces.top_k) == ("tiny", 2, 4, 2)
-    assert traces.expert_bytes == 10
-    (request,) = traces.requests
+    assert (traces.expert_bytes, traces.router, traces.model_top_k) == (10, "softmax_renormalised", 0)
+    request, second = traces.requests
     assert request.phase.tolist() == [PREFILL, PREFILL, DECODE]
     assert request.experts.tolist() == [[[3, 1], [MISSING, MISSING]], [[2, 0], [1, 2]], [[3, 2], [0, 3]]]
     assert request.weights is not None
     assert request.weights[1, 1].tolist() == pytest.approx([0.9, 0.1])
+    assert (request.prompt_length, request.first_position, request.identifier) == (2, 0, "turn-0")
+    assert (second.prompt_length, second.identifier) == (0, "turn-1")
+    assert second.experts.tolist() == [[[1, 2], [3, 1]]]
+
+
+def test_an_unknown_architecture_is_held_to_its_own_weights(tmp_path):
+    text = (FIXTURES / "route_trace.csv").read_text().replace("arch=qwen3moe", "arch=new")
+    (tmp_path / "t.csv").write_text(text)
+    assert import_traces(tmp_path / "t.csv").router == "unknown"
+    (tmp_path / "t.csv").write_text(text.replace("0,0,1,0,1,0,0.3", "0,0,1,0,1,0,0.2"))
+    with pytest.raises(InputError, match=r"line 8: turn 0, step 1, layer 0: weights add up to 0.9"):
+        import_traces(tmp_path / "t.csv")
+    lines = [line.split(",") for line in text.splitlines()]
+    halved = [
+        ",".join([*row[:6], str(float(row[6]) / 2), *row[7:]]) if row[0] in "01" else ",".join(row) for row in lines
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(halved))
+    assert import_traces(tmp_path / "t.csv").requests[0].weights.sum(-1).max() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +57,18 @@ def test_route_trace_is_put_in_token_order(tmp_path):
     [
         ([*ROWS[:-1], "0,1,2,1,1"], "line 14: expected 9 numbers"),
         ([*ROWS, "0,1,3,0,0,4,0.5,0,10"], "line 15: layer 0, rank 0, expert 4 exceed"),
-        ([*ROWS, "0,1,3,0,0,1,0.5,0,10", "0,1,3,0,1,1,0.5,0,10"], "line 16: turn 0, step 3, layer 0: expert 1 appears twice"),
+        (
+            [*ROWS, "0,1,3,0,0,1,0.5,0,10", "0,1,3,0,1,1,0.5,0,10"],
+            "line 16: turn 0, step 3, layer 0: expert 1 appears twice",
+        ),
         ([*ROWS, "0,1,3,0,0,1,0.5,0,10"], "step 3, layer 0: fewer experts"),
         ([*ROWS, "0,7,3,0,0,1,0.5,0,10"], "line 15: phase = 7"),
         ([*ROWS, "0,1,-3,0,0,1,0.5,0,10"], "line 15: turn = 0, step = -3"),
         ([*ROWS, "0,1,3,0,0,1,nan,0,10", "0,1,3,0,1,2,0.5,0,10"], "line 16: .*weight nan: expected a finite"),
         ([*ROWS, "0,0,2,0,0,1,0.5,0,10"], "line 15: step 2 is both prefill and decode"),
+        ([*ROWS, "0,1,4,0,0,1,0.5,0,10", "0,1,4,0,1,2,0.5,0,10"], "turn 0: no rows for step 3, but for step 4"),
+        ([*ROWS, ROWS[-1]], "line 15: step 2, layer 1, rank 1 was already in line 14"),
+        ([*ROWS[:-1], "0,1,2,1,1,3,0.3,1,0"], "line 14: turn 0, step 2, layer 1: weights add up to 0.8"),
         (ROWS[:-2], "turn 0, step 2: layer 1 is missing"),
         ([*ROWS[:2], *ROWS[4:]], "turn 0, step 1: layer 0 is missing, but later ones are there"),
     ],
@@ -61,13 +78,16 @@ def test_broken_route_trace_names_the_line(tmp_path, rows, message):
         import_traces(_write(tmp_path / "t.csv", rows))
 
 
+META = [{"dataset": "a", "row": 5, "tokens": 2, "prompt_tokens": 11}, {"dataset": "b"}]
+
+
 def _npz(path, **changed):
     experts = np.array([[[0, 5], [1, 2]], [[3, 4], [5, 0]], [[2, 1], [4, 3]]], dtype=np.uint8)
     arrays = {
         "experts": experts,
         "weights_u8": np.full_like(experts, 127),
         "lengths": np.array([2, 1], dtype=np.int32),
-        "meta": np.frombuffer(json.dumps([{"dataset": "a"}, {"dataset": "b"}]).encode(), dtype=np.uint8),
+        "meta": np.frombuffer(json.dumps(META).encode(), dtype=np.uint8),
     }
     np.savez(path, **(arrays | changed))
     return path
@@ -77,6 +97,10 @@ def test_npz_is_cut_into_requests(tmp_path):
     traces = import_traces(_npz(tmp_path / "t.npz"))
     assert (traces.layers, traces.experts, traces.top_k) == (2, 6, 2)
     assert [request.dataset for request in traces.requests] == ["a", "b"]
+    assert [request.identifier for request in traces.requests] == ["a/5", ""]
+    assert [request.prompt_length for request in traces.requests] == [11, 0]
+    assert [request.first_position for request in traces.requests] == [11, 0]
+    assert (traces.router, traces.licence) == ("softmax_renormalised", "")
     assert [request.decode_steps for request in traces.requests] == [2, 1]
     assert traces.requests[1].experts.tolist() == [[[2, 1], [4, 3]]]
 
@@ -87,6 +111,12 @@ def test_npz_is_cut_into_requests(tmp_path):
         ({"lengths": np.array([2, 2], dtype=np.int32)}, "lengths add up to 4"),
         ({"experts": np.zeros((3, 2, 2), dtype=np.uint8)}, "token 0, layer 0: expert 0 appears twice"),
         ({"weights_u8": np.zeros((3, 2), dtype=np.uint8)}, "must both be"),
+        ({"weights_u8": np.full((3, 2, 2), 130, dtype=np.uint8)}, "token 0, layer 0: weights add up to 1.0196"),
+        ({"experts": np.zeros((0, 2, 2), dtype=np.uint8)}, "must both be"),
+        ({"meta": np.frombuffer(b"{", dtype=np.uint8)}, "not a complete trace archive"),
+        ({"meta": np.frombuffer(b"[{}]", dtype=np.uint8)}, "expected a list of 2 descriptions"),
+        ({"meta": np.frombuffer(b"[{}, 3]", dtype=np.uint8)}, r"meta\[1\]: expected an object"),
+        ({"meta": np.frombuffer(b'[{}, {"prompt_tokens": -1}]', dtype=np.uint8)}, r"meta\[1\]: prompt_tokens = -1"),
     ],
 )
 def test_broken_npz_says_what_is_wrong(tmp_path, changed, message):
@@ -119,3 +149,9 @@ def test_real_files_have_their_documented_shape(real_data):
     assert (request.decode_steps, len(request.phase)) == (128, 156)
     assert (request.experts[:27, 47] == MISSING).all()
     assert (request.experts[:27, :47] != MISSING).all()
+    assert (request.prompt_length, request.first_position, qwen.router) == (28, 0, "softmax_renormalised")
+    gpt = import_traces(real_data / "traces" / "gpt-oss-20b.npz")
+    assert (gpt.layers, gpt.experts, gpt.top_k, gpt.model_top_k) == (24, 32, 4, 4)
+    assert (len(gpt.requests), sum(len(request.experts) for request in gpt.requests)) == (393, 132_660)
+    assert len({request.identifier for request in gpt.requests}) == 393
+    assert all(request.prompt_length > 0 for request in gpt.requests)

@@ -68,11 +68,12 @@ def _grid(path: Path, place: str, example: Any) -> Grid:
 
 def _entry(token: int, name: str, chosen: Any, path: str, place: str) -> Entry:
     where = f"{path}: {place}"
+    layer = _number(name, "layer", where)
     if not isinstance(chosen, dict):
         raise InputError(f"{where}: expected an object with selected_experts and selected_probs")
     experts = validate.expert_ids(chosen.get("selected_experts"), f"{where}.selected_experts")
     weights = validate.router_weights(chosen.get("selected_probs"), len(experts), f"{where}.selected_probs")
-    return Entry(token, _number(name, "layer", where), experts, weights, place)
+    return Entry(token, layer, experts, weights, place)
 
 
 def _number(key: str, kind: str, where: str) -> int:
