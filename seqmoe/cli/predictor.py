@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,7 @@ app.add_typer(predictor_app, name="predictor")
 
 Traces = Annotated[str, typer.Option(metavar="SRC", help=SOURCE_HELP)]
 _MINUTES = 10.0
+_EVERY_SECONDS = 15.0
 
 
 @predictor_app.command("train")
@@ -52,7 +55,7 @@ def predictor_train(
 
     budget = (minutes or _MINUTES) if kind in TRAINED else None
     predictor, record = make_predictor(
-        kind, traces_of(traces), minutes=budget, seed=seed, work=work, progress=_say_training
+        kind, traces_of(traces), minutes=budget, seed=seed, work=work, progress=_training_reporter()
     )
     predictor.save(path, record)
     if as_json:
@@ -97,12 +100,24 @@ def _check_target(path: Path) -> None:
         raise InputError(f"--out {path}: the folder {path.parent} may not be written to")
 
 
-def _say_training(progress: Progress) -> None:
-    left = progress.minutes * (1 / progress.share - 1) if progress.share else None
-    recall = "" if progress.recall is None else f", recall@k+3 {progress.recall:.3f}"
-    eta = "" if left is None else f", {left:.1f} min left"
-    line = f"{progress.minutes:.1f} min, epoch {progress.epoch}, {progress.tokens:,} tokens, loss {progress.loss:.4f}"
-    err.print(f"{progress.phase}: {line}{recall}{eta}", highlight=False, soft_wrap=True)
+def _training_reporter() -> Callable[[Progress], None]:
+    """Says now and then, and after each validation, how far a training is."""
+    said_at = -math.inf
+    said_recall: float | None = None
+
+    def say(progress: Progress) -> None:
+        nonlocal said_at, said_recall
+        if time.monotonic() - said_at < _EVERY_SECONDS and progress.recall == said_recall:
+            return
+        said_at, said_recall = time.monotonic(), progress.recall
+        recall = "" if progress.recall is None else f", recall@k+3 {progress.recall:.3f}"
+        left = f", {progress.minutes * (1 / progress.share - 1):.1f} min left" if progress.share else ""
+        line = (
+            f"{progress.minutes:.1f} min, epoch {progress.epoch}, {progress.tokens:,} tokens, loss {progress.loss:.4f}"
+        )
+        err.print(f"{progress.phase}: {line}{recall}{left}", highlight=False, soft_wrap=True)
+
+    return say
 
 
 def _say_evaluation(done: int, total: int) -> None:
