@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # A store's shard ends after so many requests at least: what a kill costs, against the number of files.
 _ROUND = 64
+# Requests that vLLM gets at once: enough to keep it busy, and all that a kill costs.
+_WHOLE = 1024
 # The share of a request that is done once its tokens are there; for the estimate of the time that is left.
 _GENERATED = 0.75
 
@@ -83,8 +85,10 @@ def collect(
     job = _Job(traced, options, ranks, work, Meter(sum(map(len, groups)), report if ranks.rank == 0 else None))
     with StoreWriter(work.store, about) as writer:
         for part in job.rounds(groups):
-            for trace in job.trace(part):
-                writer.append(trace)
+            job.generate(part)
+            for group in part:
+                for trace in list(job.trace(group)):  # a batch is put away whole, so that resuming packs it alike
+                    writer.append(trace)
             writer.flush()
     job.meter.tell("done")
     ranks.wait()
@@ -112,11 +116,9 @@ class _Job:
         for start in range(0, len(groups), max(size, 1)):
             yield list(groups[start : start + size])
 
-    def trace(self, groups: Sequence[list[Request]]) -> Iterator[RequestTrace]:
-        """Both passes for some groups; generated tokens are kept on the disk in between."""
-        self._generate(groups)
+    def trace(self, requests: Sequence[Request]) -> Iterator[RequestTrace]:
+        """Pass 2 for one batch. Only its own sequences are packed together: rounding depends on nothing else."""
         recorder = self._load_recorder()
-        requests = [request for group in groups for request in group]
         # The last token is produced, but in serving no step reads it: it has no routing.
         sequences = [(*request.prompt, *self._tokens[request.identifier][:-1]) for request in requests]
         for chosen in packs([len(sequence) for sequence in sequences], self._options.pack_tokens, bool(self.packed)):
@@ -126,7 +128,8 @@ class _Job:
             for index, routing in zip(chosen, recorded, strict=True):
                 yield _request_trace(requests[index], sequences[index], routing)
 
-    def _generate(self, groups: Sequence[list[Request]]) -> None:
+    def generate(self, groups: Sequence[list[Request]]) -> None:
+        """Pass 1 for some batches; their tokens are on the disk when this returns."""
         missing = [[r for r in group if r.identifier not in self._tokens] for group in groups]
         missing = [group for group in missing if group]
         self.meter.add(_GENERATED * (sum(map(len, groups)) - sum(map(len, missing))))
@@ -134,7 +137,8 @@ class _Job:
             return
         generator = self._generator()
         if generator.whole:
-            missing = [[request for group in missing for request in group]]
+            flat = [request for group in missing for request in group]
+            missing = [flat[start : start + _WHOLE] for start in range(0, len(flat), _WHOLE)]
         for group in missing:
             self.meter.tell("generating")
             made = generator.generate(group, self._on_step)

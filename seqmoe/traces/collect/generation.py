@@ -21,7 +21,7 @@ OnStep = Callable[[float, int], None]
 
 
 class Generator(Protocol):
-    """Continues prompts. ``whole`` asks for all requests at once, because it schedules them itself."""
+    """Continues prompts. ``whole`` asks for many requests at once, because it schedules them itself."""
 
     whole: bool
 

@@ -38,5 +38,10 @@ class Ranks:
                 raise InputError(f"{started} processes were started, but Accelerate is missing; pip install accelerate")
             return Ranks(0, 1, torch.device("cuda" if torch.cuda.is_available() else "cpu"), lambda: None)
         options = {"timeout": _PATIENCE} if started > 1 else {}
-        state = importlib.import_module("accelerate").PartialState(**options)
+        # Without cpu=True, Accelerate takes several processes on a machine without a GPU for as many single ones.
+        state = importlib.import_module("accelerate").PartialState(cpu=not torch.cuda.is_available(), **options)
+        if state.num_processes != started:
+            raise InputError(
+                f"WORLD_SIZE = {started}, but Accelerate sees {state.num_processes} processes; start them with torchrun"
+            )
         return Ranks(state.process_index, state.num_processes, state.device, state.wait_for_everyone)
