@@ -50,18 +50,21 @@ class Trunk(Protocol):
 
 
 class Prediction(NamedTuple):
-    """``logits`` [..., layers, experts] of the next step, softmax over experts; ``use`` likewise, or None.
+    """``logits`` [..., layers, experts] of the next step, softmax over experts.
 
-    The sigmoid of ``use`` is the share of discounted use: sum over j of (1 - g) g^j active(step + 1 + j).
+    Beside the paper, and None where a network does not have them: the sigmoid of ``use``, of the same shape, is the
+    discounted use, sum over j of (1 - g) g^j active(step + 1 + j); ``ahead`` [..., steps, layers, experts] are logits
+    of the steps after the next one, predicted at once instead of by feeding predictions back.
     """
 
     logits: Tensor
-    use: Tensor | None
+    use: Tensor | None = None
+    ahead: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkShape:
-    """``trunk`` is mamba2 or attention; ``layers`` are those of the range."""
+    """``trunk`` is mamba2 or attention; ``layers`` are those of the range; ``ahead`` steps are predicted directly."""
 
     trunk: str
     layers: int
@@ -70,10 +73,11 @@ class NetworkShape:
     hidden: int
     blocks: int
     use_head: bool = True
+    ahead: int = 0
 
 
 class SequenceNetwork(nn.Module):
-    """Input projection, trunk, output projection; beside it, if asked for, a projection to the discounted use."""
+    """Input projection, trunk, output projection; beside it, if asked for, those to discounted use and later steps."""
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
@@ -83,6 +87,7 @@ class SequenceNetwork(nn.Module):
         self.trunk: Trunk = _TRUNKS[shape.trunk](shape.hidden, shape.blocks)
         self.leave = nn.Linear(shape.hidden, width)
         self.leave_use = nn.Linear(shape.hidden, width) if shape.use_head else None
+        self.leave_ahead = nn.Linear(shape.hidden, shape.ahead * width) if shape.ahead else None
 
     def forward(self, activation: Tensor) -> Prediction:
         """[batch, time, layers, experts] -> what each step predicts of its next one."""
@@ -114,7 +119,10 @@ class SequenceNetwork(nn.Module):
         size = (self.shape.layers, self.shape.experts)
         logits = self.leave(hidden).float().unflatten(-1, size)
         use = None if self.leave_use is None else self.leave_use(hidden).float().unflatten(-1, size)
-        return Prediction(logits, use)
+        ahead = None
+        if self.leave_ahead is not None:
+            ahead = self.leave_ahead(hidden).float().unflatten(-1, (self.shape.ahead, *size))
+        return Prediction(logits, use, ahead)
 
 
 _TRUNKS: dict[str, Callable[[int, int], Trunk]] = {"mamba2": Mamba2Trunk, "attention": AttentionTrunk}
@@ -134,9 +142,16 @@ class RangedNetworks(nn.Module):
             network(activation[:, :, first:last])
             for (first, last), network in zip(self.ranges, self.networks, strict=True)
         ]
-        uses = [part.use for part in parts]
-        use = None if any(part is None for part in uses) else torch.cat(uses, 2)
-        return Prediction(torch.cat([part.logits for part in parts], 2), use)
+        return Prediction(
+            torch.cat([part.logits for part in parts], -2),
+            _joined([part.use for part in parts]),
+            _joined([part.ahead for part in parts]),
+        )
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present, -2) if present else None
 
 
 def feedback(logits: Tensor, top_k: int, psi: bool = True) -> Tensor:

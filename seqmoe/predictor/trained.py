@@ -84,7 +84,7 @@ class TrainedPredictor:
         if prediction is None:
             shape = (lookahead + 1, last_layer - first_layer, self.experts)
             return Forecast(np.full(shape, self.top_k / self.experts, dtype=np.float32), first_layer)
-        rows = self._rollout(index, prediction.logits, lookahead, self._states[index])
+        rows = self._rollout(index, prediction, lookahead, self._states[index])
         use = None if prediction.use is None else prediction.use.sigmoid()[0].numpy()
         return Forecast(torch.stack([row[0] for row in rows]).numpy(), first_layer, use)
 
@@ -102,15 +102,19 @@ class TrainedPredictor:
         for index, (first, last) in enumerate(self.ranges):
             network = self.networks[index]
             sequence = torch.from_numpy(np.ascontiguousarray(activation[:, first:last]))
-            logits = network(sequence[None]).logits[0]
-            result[:, 0, first:last] = self.confidence[index].probability(logits[chosen], 0).numpy()
-            if not lookahead:
+            seen = network(sequence[None])
+            ahead = None if seen.ahead is None else seen.ahead[0, chosen]
+            chosen_only = Prediction(seen.logits[0, chosen], ahead=ahead)
+            if not self._feeds_back(index, lookahead):
+                for step, row in enumerate(self._rollout(index, chosen_only, lookahead, None)):
+                    result[:, step, first:last] = row.numpy()
                 continue
             begun = 0
             for group, state in network.states_after(sequence, chosen.tolist()):
                 rows = slice(begun, begun + len(group))
                 begun = rows.stop
-                for step, row in enumerate(self._rollout(index, logits[group], lookahead, state)):
+                start = Prediction(chosen_only.logits[rows])
+                for step, row in enumerate(self._rollout(index, start, lookahead, state)):
                     result[rows, step, first:last] = row.numpy()
         self.reset()
         return chosen, result
@@ -146,12 +150,22 @@ class TrainedPredictor:
         }
         write_container(path, self.kind, tensors, about)
 
-    def _rollout(self, index: int, logits: Tensor, lookahead: int, state: State) -> Iterator[Tensor]:
-        """Probabilities of the next step and of ``lookahead`` more; the state is restored at the end."""
+    def _feeds_back(self, index: int, lookahead: int) -> bool:
+        return lookahead > self.networks[index].shape.ahead
+
+    def _rollout(self, index: int, prediction: Prediction, lookahead: int, state: State | None) -> Iterator[Tensor]:
+        """Probabilities of the next step and of ``lookahead`` more; the state is restored at the end.
+
+        What the network predicts directly is taken as it is; only beyond that are predictions fed back.
+        """
         network, confidence = self.networks[index], self.confidence[index]
+        logits = prediction.logits
         yield confidence.probability(logits, 0)
-        if not lookahead:
+        if not self._feeds_back(index, lookahead):
+            for step in range(lookahead):
+                yield confidence.probability(prediction.ahead[:, step], step + 1)  # type: ignore[index]
             return
+        assert state is not None
         before = state.snapshot()
         for step in range(1, lookahead + 1):
             logits = network.step(feedback(logits, self.top_k, self.psi), state).logits

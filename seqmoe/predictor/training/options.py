@@ -10,6 +10,7 @@ from seqmoe.spec.errors import InputError, nearest
 
 KINDS = {"mamba2": "mamba2", "transformer": "attention"}
 LOSSES = ("both", "ranking", "kl")
+LOOKAHEAD = 7
 # Width of each network by their number: they share the work, so each may be narrower (paper, section 5).
 _MAMBA2_HIDDEN = {1: 512, 2: 384, 4: 256}
 
@@ -20,7 +21,8 @@ class TrainingOptions:
 
     ``ranges`` is the number of predictors, each for an equal share of the layers; ``hidden`` and ``blocks`` size each
     network (None: by kind). ``psi``, ``loss``, ``scheduled_sampling`` and ``use_head`` switch off one part each, for
-    ablations; ``ordered = False`` shuffles the steps of every sequence (paper, figure 2).
+    ablations; ``direct`` predicts all eight steps at once instead of by a rollout; ``ordered = False`` shuffles the
+    steps of every sequence (paper, figure 2).
     """
 
     kind: str
@@ -34,6 +36,7 @@ class TrainingOptions:
     loss: str = "both"
     scheduled_sampling: bool = True
     use_head: bool = True
+    direct: bool = False
     ordered: bool = True
     batch: int = 8
     learning_rate: float = 1e-3

@@ -13,11 +13,11 @@ from seqmoe.predictor.network import RangedNetworks
 from seqmoe.predictor.trained import TrainedPredictor
 from seqmoe.predictor.training.batches import Batch, BatchSource
 from seqmoe.predictor.training.losses import divergence
+from seqmoe.predictor.training.options import LOOKAHEAD
 
 _SEQUENCES = 16
 _STEPS = 384
 _STRIDE = 32
-_LOOKAHEAD = 7
 _EXTRA = 3
 
 
@@ -55,14 +55,14 @@ def calibrate(predictor: TrainedPredictor, source: BatchSource) -> list[Confiden
     uncalibrated = [Confidence.uncalibrated(predictor.top_k) for _ in predictor.ranges]
     predictor.confidence = uncalibrated
     pairs: list[list[tuple[list[np.ndarray], list[np.ndarray]]]] = [
-        [([], []) for _ in range(_LOOKAHEAD + 1)] for _ in predictor.ranges
+        [([], []) for _ in range(LOOKAHEAD + 1)] for _ in predictor.ranges
     ]
     for batch in _sequences(source):
         active = batch.targets[0].numpy() > 0
-        positions, probability = predictor.forecast_sequence(batch.inputs[0].numpy(), _LOOKAHEAD, _STRIDE)
+        positions, probability = predictor.forecast_sequence(batch.inputs[0].numpy(), LOOKAHEAD, _STRIDE)
         # Back from the uncalibrated odds to the log softmax.
         share = np.log(probability) - np.log1p(-np.minimum(probability, 1 - 1e-7)) - np.log(predictor.top_k)
-        for step in range(_LOOKAHEAD + 1):
+        for step in range(LOOKAHEAD + 1):
             seen = positions + 1 + step < len(active)
             outcome = active[positions[seen] + 1 + step]
             for index, (first, last) in enumerate(predictor.ranges):
@@ -85,10 +85,10 @@ def _sequences(source: BatchSource) -> Iterator[Batch]:
 
 def _rolled(predictor: TrainedPredictor, inputs: np.ndarray, active: np.ndarray, top: int) -> tuple[int, int]:
     """Hits and activations of all eight steps of a rollout."""
-    positions, probability = predictor.forecast_sequence(inputs, _LOOKAHEAD, _STRIDE)
+    positions, probability = predictor.forecast_sequence(inputs, LOOKAHEAD, _STRIDE)
     chosen = np.argpartition(probability, -top, axis=-1)[..., -top:]
     hits = needed = 0
-    for step in range(_LOOKAHEAD + 1):
+    for step in range(LOOKAHEAD + 1):
         seen = positions + 1 + step < len(active)
         outcome = active[positions[seen] + 1 + step]
         hits += int(np.take_along_axis(outcome, chosen[seen, step], axis=-1).sum())

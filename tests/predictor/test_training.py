@@ -1,0 +1,304 @@
+"""Protects the training of predictors: it learns, resumes to the same result, and its parts do what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trace_samples import EXPERTS, LAYERS, TOP_K, cycling
+
+from seqmoe.predictor.base import step_by_step
+from seqmoe.predictor.confidence import fit_line
+from seqmoe.predictor.kinds import load_predictor
+from seqmoe.predictor.network import NetworkShape, RangedNetworks, SequenceNetwork, feedback
+from seqmoe.predictor.psi import activations, psi_of_logits
+from seqmoe.predictor.training import TrainingOptions, train_predictor
+from seqmoe.predictor.training import loop as training_loop
+from seqmoe.predictor.training.batches import BatchSource
+from seqmoe.predictor.training.losses import USE_DISCOUNT, discounted_use, divergence, ranking_loss
+from seqmoe.predictor.training.sampling import with_own_predictions
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.trace import MISSING
+
+BUDGET = 40_000
+SMALL = {"hidden": 32, "blocks": 1, "batch": 4, "learning_rate": 5e-3}
+
+
+def _options(kind="mamba2", tokens=BUDGET, **changes):
+    return TrainingOptions(kind, tokens=tokens, **(SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return {kind: train_predictor(cycling(), cycling(6, seed=9), _options(kind)) for kind in ("mamba2", "transformer")}
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "transformer"])
+def test_a_cycle_is_learned_and_rolled_out(learned, kind):
+    predictor, record = learned[kind]
+    assert record["curve"][-1]["recall"] > 0.99
+    assert record["curve"][-1]["tokens"] == record["tokens"]
+    right = []
+    for request in cycling(8, seed=77).requests:
+        active = activations(request, EXPERTS) > 0
+        positions, probability = predictor.forecast_sequence(active.astype(np.float32) / TOP_K, lookahead=7, stride=5)
+        for t, row in zip(positions, probability, strict=True):
+            for j in range(min(8, len(active) - t - 1)):
+                top = np.argsort(-row[j], axis=-1)[:, :TOP_K]
+                right.append(np.take_along_axis(active[t + 1 + j], top, -1).mean())
+    assert np.mean(right) > 0.9
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "transformer"])
+def test_whole_sequences_and_single_steps_agree(learned, kind):
+    predictor, _ = learned[kind]
+    [request] = cycling(1, steps=30, seed=5, noise=0.2).requests
+    activation = activations(request, EXPERTS)
+    _, slow = step_by_step(predictor, activation, 3, stride=4)
+    _, fast = predictor.forecast_sequence(activation, 3, stride=4)
+    np.testing.assert_allclose(fast, slow, atol=2e-4)
+    predictor.reset()
+    predictor.prefill(activation[:9])
+    for first, last in predictor.ranges:
+        probability = predictor.forecast(first, last, 3).probability
+        np.testing.assert_allclose(probability, slow[2, :, first:last], atol=2e-4)
+
+
+def test_a_forecast_leaves_the_state_as_it_was(learned):
+    predictor, _ = learned["mamba2"]
+    first, last = predictor.ranges[1]
+    row = activations(cycling(1).requests[0], EXPERTS)[0]
+    predictor.reset()
+    predictor.observe(row, first, last)
+    once = predictor.forecast(first, last, 7)
+    again = predictor.forecast(first, last, 7)
+    assert np.array_equal(once.probability, again.probability)
+    assert once.use is not None and np.array_equal(once.use, again.use)
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "transformer"])
+def test_a_saved_predictor_comes_back(learned, kind, tmp_path):
+    predictor, record = learned[kind]
+    path = tmp_path / "predictor.safetensors"
+    predictor.save(path, record)
+    back = load_predictor(path)
+    activation = activations(cycling(1, steps=20).requests[0], EXPERTS)
+    _, before = predictor.forecast_sequence(activation, 2)
+    _, after = back.forecast_sequence(activation, 2)
+    np.testing.assert_allclose(after, before, atol=5e-3)  # stored as float16
+    assert (back.kind, back.ranges) == (predictor.kind, predictor.ranges)
+
+
+def test_confidence_is_calibrated():
+    traces = cycling(30, noise=0.3, seed=3)
+    predictor, _ = train_predictor(traces, cycling(8, noise=0.3, seed=4), _options(tokens=20_000))
+    confidence, outcome = [], []
+    for request in cycling(8, noise=0.3, seed=5).requests:
+        activation = activations(request, EXPERTS)
+        _, probability = predictor.forecast_sequence(activation, 0)
+        confidence.append(probability[:-1, 0])
+        outcome.append(activation[1:] > 0)
+    p, y = np.concatenate(confidence).ravel(), np.concatenate(outcome).ravel()
+    bins = np.minimum((p * 10).astype(int), 9)
+    error = sum(abs(p[bins == b].mean() - y[bins == b].mean()) * (bins == b).mean() for b in set(bins))
+    assert error < 0.03
+
+
+def test_a_budget_of_tokens_gives_the_same_result_every_time(learned):
+    again, record = train_predictor(cycling(), cycling(6, seed=9), _options())
+    assert record["curve"] == [row | {"minutes": pytest.approx(row["minutes"], abs=9)} for row in record["curve"]]
+    first = learned["mamba2"][0].networks[0].state_dict()
+    assert all(torch.equal(tensor, first[name]) for name, tensor in again.networks[0].state_dict().items())
+
+
+def test_a_killed_training_resumes_to_the_same_result(learned, tmp_path):
+    script = f"""
+        import sys, os, signal
+        sys.path[:0] = [{str(Path(__file__).parent)!r}]
+        from trace_samples import cycling
+        from seqmoe.predictor.training import TrainingOptions, train_predictor, loop
+        from pathlib import Path
+        loop.CHECKPOINT_SECONDS = 0.0
+        def listener(progress):
+            if progress.share > 0.55:
+                os.kill(os.getpid(), signal.SIGKILL)
+        options = TrainingOptions("mamba2", tokens={BUDGET}, **{SMALL!r})
+        train_predictor(cycling(), cycling(6, seed=9), options, work=Path({str(tmp_path)!r}), progress=listener)
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert killed.returncode == -signal.SIGKILL and list(tmp_path.iterdir())
+    seen = []
+    predictor, record = train_predictor(
+        cycling(), cycling(6, seed=9), _options(), work=tmp_path, progress=lambda p: seen.append(p.share)
+    )
+    assert seen[0] > 0.5, "it must not begin anew"
+    straight, straight_record = learned["mamba2"]
+    strip = [{k: v for k, v in row.items() if k != "minutes"} for row in record["curve"]]
+    assert strip == [{k: v for k, v in row.items() if k != "minutes"} for row in straight_record["curve"]]
+    for mine, other in zip(predictor.networks, straight.networks, strict=True):
+        for name, tensor in mine.state_dict().items():
+            torch.testing.assert_close(tensor, other.state_dict()[name], atol=1e-6, rtol=1e-5)
+    assert not list(tmp_path.iterdir()), "a finished training leaves nothing"
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_loop, "CHECKPOINT_SECONDS", 0.0)
+
+    def stop(progress):
+        if progress.share > 0.2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_predictor(cycling(), cycling(6), _options(), work=tmp_path, progress=stop)
+    with pytest.raises(InputError, match="another seed"):
+        train_predictor(cycling(), cycling(6), _options(seed=1), work=tmp_path)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match="remove it"):
+        train_predictor(cycling(), cycling(6), _options(), work=tmp_path)
+
+
+def test_two_processes_share_the_work(tmp_path):
+    pytest.importorskip("accelerate")
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import sys
+        sys.path[:0] = [{str(Path(__file__).parent)!r}]
+        from pathlib import Path
+        from trace_samples import cycling
+        from seqmoe.predictor.training import TrainingOptions, train_predictor
+        options = TrainingOptions("mamba2", tokens=6_000, **{SMALL!r})
+        predictor, record = train_predictor(cycling(), cycling(6, seed=9), options)
+        weight = float(predictor.networks[0].enter.weight.sum())
+        print("RESULT", record["processes"], record["tokens"] >= 6_000, repr(weight))
+    """)
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    environment |= {"MASTER_PORT": str(29_500 + os.getpid() % 1000), "ACCELERATE_USE_CPU": "true"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    results = [process.communicate(timeout=240) for process in ranks]
+    assert all(process.returncode == 0 for process in ranks), results[0][1][-2000:] + results[1][1][-2000:]
+    lines = [[line for line in out.splitlines() if line.startswith("RESULT")] for out, _ in results]
+    assert lines[0] == lines[1] and lines[0][0].startswith("RESULT 2 True")
+
+
+@pytest.mark.parametrize("changes", [{"psi": False}, {"loss": "kl"}, {"loss": "ranking"}, {"scheduled_sampling": False},
+                                     {"use_head": False}, {"direct": True}, {"ranges": 1}, {"ranges": 4}])  # fmt: skip
+def test_every_ablation_learns_the_cycle(changes, tmp_path):
+    predictor, record = train_predictor(cycling(), cycling(6, seed=9), _options(**changes))
+    assert record["curve"][-1]["recall"] > 0.9
+    assert len(predictor.ranges) == changes.get("ranges", 2)
+    predictor.save(tmp_path / "p.safetensors", record)
+    assert load_predictor(tmp_path / "p.safetensors").ranges == predictor.ranges
+    row = activations(cycling(1).requests[0], EXPERTS)[0]
+    first, last = predictor.ranges[0]
+    predictor.observe(row, first, last)
+    forecast = predictor.forecast(first, last, 7)
+    assert forecast.probability.shape == (8, last - first, EXPERTS)
+    assert (forecast.use is None) == (changes.get("use_head") is False)
+
+
+def test_shuffling_destroys_what_can_be_learned():
+    shuffled, _ = train_predictor(cycling(), cycling(6, seed=9), _options("transformer", ordered=False))[::-1]
+    ordered = train_predictor(cycling(), cycling(6, seed=9), _options("transformer"))[1]
+    assert ordered["curve"][-1]["recall"] > 0.99 > 0.8 > shuffled["curve"][-1]["recall"]
+
+
+def test_missing_layers_and_short_requests_are_left_out():
+    traces = cycling(8)
+    first = traces.requests[0]
+    experts = first.experts.copy()
+    experts[:, 2] = MISSING
+    short = dataclasses.replace(first, experts=first.experts[:1], phase=first.phase[:1], weights=first.weights[:1])
+    holed = dataclasses.replace(first, experts=experts)
+    mixed = dataclasses.replace(traces, requests=(*traces.requests[1:], holed, short))
+    _, record = train_predictor(mixed, mixed, _options(tokens=2_000))
+    assert np.isfinite([row["loss"] for row in record["curve"]]).all()
+    with pytest.raises(InputError, match="no request of at least two steps"):
+        train_predictor(dataclasses.replace(traces, requests=(short,)), traces, _options())
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"kind": "mamba"}, "mamba2"), ({"loss": "kll"}, "kl"), ({"tokens": None}, "budget"), ({"tokens": -1}, "= -1"),
+    ({"minutes": 0.0}, "minutes = 0"), ({"hidden": 0}, "hidden = 0"),
+])  # fmt: skip
+def test_bad_options_say_which(changes, text):
+    with pytest.raises(InputError, match=text):
+        TrainingOptions(**({"kind": "mamba2", "tokens": 10} | changes))
+    with pytest.raises(InputError, match="the model has 4 layers"):
+        _options(ranges=5).layer_ranges(LAYERS)
+
+
+def test_losses_equal_plain_loops():
+    torch.manual_seed(0)
+    logits, target = torch.randn(5, 8), torch.zeros(5, 8)
+    for row in target:
+        row[torch.randperm(8)[:2]] = torch.tensor([0.75, 0.25])
+    hinges = []
+    for row, true in zip(logits.tolist(), target.tolist(), strict=True):
+        hard = sorted((v for v, t in zip(row, true, strict=True) if not t), reverse=True)[:4]
+        hinges += [max(0.0, 1 - v + h) for v, t in zip(row, true, strict=True) if t for h in hard]
+    assert float(ranking_loss(logits, target, 2)) == pytest.approx(np.mean(hinges), rel=1e-5)
+    p, q = target.double().numpy(), logits.double().softmax(-1).numpy()
+    kl = np.where(p > 0, p * np.log(np.where(p > 0, p, 1) / q), 0).sum() / 5
+    assert float(divergence(logits, target)) == pytest.approx(kl, rel=1e-5)
+    active = torch.rand(2, 9, 3) < 0.4
+    use = discounted_use(active)
+    for t in range(9):
+        expected = sum((1 - USE_DISCOUNT) * USE_DISCOUNT**j * active[:, t + 1 + j].float() for j in range(8 - t))
+        torch.testing.assert_close(use[:, t], torch.as_tensor(expected).expand(2, 3).float())
+
+
+def test_feedback_is_psi():
+    logits = torch.randn(3, 4, 12)
+    np.testing.assert_allclose(feedback(logits, 3).numpy(), psi_of_logits(logits.numpy(), 3), atol=1e-6)
+
+
+def test_scheduled_sampling_replaces_about_the_share_by_predictions():
+    torch.manual_seed(0)
+    shape = NetworkShape("mamba2", LAYERS, EXPERTS, TOP_K, 32, 1)
+    networks = RangedNetworks(((0, LAYERS),), [SequenceNetwork(shape)]).eval()
+    inputs = next(BatchSource(cycling(16, steps=200), 16, 0).epoch(0)).inputs
+    mixed = with_own_predictions(networks, inputs, 0.4, TOP_K, psi=True)
+    changed = (mixed != inputs).any(-1).any(-1)
+    assert not changed[:, 0].any() and 0.3 < changed.float().mean() < 0.5
+    once = feedback(networks(inputs).logits, TOP_K)
+    alone = changed[:, 1:] & ~changed[:, :-1]
+    # The first step of a run is what the network makes of what lies before it, earlier runs included, so that it
+    # differs from what it makes of the truth only where those matter; in both cases it is a distribution over top-k.
+    assert torch.equal((mixed[:, 1:][alone] > 0).sum(-1), (once[:, :-1][alone] > 0).sum(-1))
+
+
+def test_batches_are_a_partition_of_the_epoch_and_of_the_ranks():
+    source = BatchSource(cycling(20, steps=30), batch=3, seed=1)
+    whole = sum(batch.tokens for batch in source.epoch(4))
+    assert whole == 600
+    parts = [sum(batch.tokens for batch in source.epoch(4, rank, 2)) for rank in range(2)]
+    assert sum(parts) == whole and all(parts)
+    again = [batch.inputs for batch in source.epoch(4)]
+    assert all(torch.equal(a, b.inputs) for a, b in zip(again, source.epoch(4), strict=True))
+
+
+def test_a_line_is_recovered_from_outcomes():
+    rng = np.random.default_rng(0)
+    x = rng.normal(-3, 1.5, 60_000).astype(np.float32)
+    y = rng.random(60_000) < 1 / (1 + np.exp(-(1.7 * x + 2.5)))
+    assert fit_line(x, y) == pytest.approx((1.7, 2.5), abs=0.1)
