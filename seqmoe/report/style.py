@@ -28,6 +28,17 @@ COLOURS = {
     "SeqMoE": "#d55e00",
     "FullLoad": "#949494",
 }
+# Predictors: SeqMoE's own keeps its colour; in the same palette, and each with a marker of its own.
+PREDICTORS = {
+    "mamba2": ("SeqMoE (Mamba2)", "#d55e00", "o"),
+    "transformer": ("Transformer probe", "#0173b2", "s"),
+    "early_router": ("Early router", "#7b5ea7", "v"),
+    "first_order": ("First-order statistics", "#029e73", "^"),
+    "previous": ("Previous token", "#cc78bc", "D"),
+    "popularity": ("Popularity", "#949494", "P"),
+}
+# The probe on sequences as they are, and on the same ones shuffled.
+ORDERED, SHUFFLED = "#0173b2", "#de8f05"
 _SPARE = ("#b5a400", "#8c564b", "#3f6f8f", "#c44e6b", "#5f8a3c")
 
 

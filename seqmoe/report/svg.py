@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from seqmoe.report import style
 from seqmoe.report.drawing import draw
 from seqmoe.report.panel import Panel
+from seqmoe.report.plot import Plot, draw_plot
 
 _VARIABLES = {
     style.INK: "var(--ink)",
@@ -28,12 +29,21 @@ def panel_svg(panel: Panel, prefix: str, width: float = 4.1) -> str:
     """
     figure = Figure(figsize=(width, 0.78 * width), layout="constrained")
     tips = draw(panel, figure.subplots(), width)
+    return inline_svg(figure, tips, prefix, label=f"{panel.title}: {panel.note}, {panel.unit}")
+
+
+def plot_svg(panel: Plot, prefix: str, width: float = 4.1) -> str:
+    """One panel of lines as an ``<svg>`` element; see `panel_svg`."""
+    figure = Figure(figsize=(width, 0.82 * width), layout="constrained")
+    tips = draw_plot(panel, figure.subplots())
+    return inline_svg(figure, tips, prefix, label=f"{panel.title}: {panel.note}, {panel.unit}")
+
+
+def inline_svg(figure: Figure, tips: dict[str, str], prefix: str, label: str) -> str:
+    """A figure as an ``<svg>`` element; ``tips`` are the words to show over what has each id."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    return _inline(stream.getvalue(), tips, prefix, label=f"{panel.title}: {panel.note}, {panel.unit}")
-
-
-def _inline(text: str, tips: dict[str, str], prefix: str, label: str) -> str:
+    text = stream.getvalue()
     text = text[text.index("<svg") :]
     # The picture's own style rule would apply to the whole page, which has it in its style sheet.
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)

@@ -1,34 +1,33 @@
-"""From records to files: the figure, its data, and the page."""
+"""From records to files: figures, their data, and one page with a section for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqmoe.harness.conditions import newest_only
 from seqmoe.harness.record import Record
+from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
-from seqmoe.report.figure6 import Figure6
-from seqmoe.report.frame import records_frame
-from seqmoe.report.pace import pace
-from seqmoe.report.page import render
-from seqmoe.report.paper import figure6_bars
-from seqmoe.report.summary import summarise
-from seqmoe.report.table import ShortTable, short_table
+from seqmoe.report.environments import AnyRecord
+from seqmoe.report.page import Section, render
+from seqmoe.report.parts import Part, part2, part6, part8
+from seqmoe.report.table import ShortTable
+from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
-FIGURE_6 = "fig6"
+# The suites that a page is made of, by the figure of each, in the paper's order.
+SUITES = {"2": "fig2", "6": "fig6", "8": "fig8"}
+_STUDIES = {"2": part2, "8": part8}
 _DPI = 160
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPaths:
-    """What was written."""
+class FigureFiles:
+    """What was written of one figure."""
 
-    page: Path
     png: Path
     svg: Path
     csv: Path
@@ -36,42 +35,78 @@ class ReportPaths:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The files, and the short table that a terminal shows."""
+    """The page, the files of every figure that was drawn (by its number), and the tables for a terminal."""
 
-    paths: ReportPaths
-    table: ShortTable
+    page: Path
+    figures: dict[str, FigureFiles]
+    parts: tuple[Part, ...]
+
+    @property
+    def table(self) -> ShortTable:
+        """Figure 6's short table; ``KeyError`` where it was not asked for."""
+        for part in self.parts:
+            if part.short is not None:
+                return part.short
+        raise KeyError("figure 6 is not in this report")
 
 
-def write_report(records: Iterable[Record], home: Home, out: Path, suite: str = FIGURE_6) -> Report:
-    """Write index.html and figure6.png, .svg and .csv of one suite's records to the folder ``out``.
+def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str | None = None) -> Report:
+    """Write index.html and, for every figure, figure<n>.png, .svg and .csv to the folder ``out``.
 
-    Each file is replaced as a whole, so that a reader, or an interruption, never meets half of one. Without records the
-    page shows what the paper prints and says that nothing was run. Records of earlier weights are left out and counted.
-    A ``suite`` that is neither declared nor recorded is an `InputError`.
+    ``suite`` restricts the report to one suite; without it every figure of the paper that can be drawn has its section,
+    and where nothing was run that says how to. Each file is replaced as a whole, so that a reader, or an interruption,
+    never meets half of one. A ``suite`` that is neither declared nor recorded is an `InputError`.
     """
     recorded = list(records)
-    known = {FIGURE_6} | {path.stem for path in home.suites.glob("*.toml")} | {record.cell.suite for record in recorded}
+    asked = list(SUITES.items()) if suite is None else [(_figure_of(suite, recorded, home), suite)]
+    parts = [_part(figure, [r for r in recorded if r.cell.suite == name], home) for figure, name in asked]
+    drawn = [part for part in parts if part.drawn or (part.figure == "6") or suite is not None]
+    names = [f"figure{part.figure}.csv" for part in drawn]
+    used = [record for part in parts for record in part.records]
+    page = render([part.section for part in parts], used, names)
+    out.mkdir(parents=True, exist_ok=True)
+    files = {part.figure: _write(part, out) for part in drawn}
+    path = out / "index.html"
+    with replacing(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return Report(path, files, tuple(parts))
+
+
+def _part(figure: str, records: Sequence[AnyRecord], home: Home) -> Part:
+    if figure in _STUDIES:
+        return _STUDIES[figure]([record for record in records if isinstance(record, StudyRecord)], home)
+    return part6([record for record in records if isinstance(record, Record)], home)
+
+
+def _figure_of(suite: str, records: Sequence[AnyRecord], home: Home) -> str:
+    """The figure that a suite is drawn as: the one that it declares, else the one that its records are of."""
+    declared = home.suites / f"{suite}.toml"
+    own = [record for record in records if record.cell.suite == suite]
+    known = {*SUITES.values(), *(path.stem for path in home.suites.glob("*.toml")), *(r.cell.suite for r in records)}
     if suite not in known:
         raise InputError(
             f"--suite {suite}: no record is of it, and suites/ does not declare it; {nearest(suite, known)}"
         )
-    comparable = newest_only(record for record in recorded if record.cell.suite == suite)
-    chosen = list(comparable.records)
-    frame = records_frame(chosen, home)
-    summary = summarise(frame)
-    figure = Figure6(summary, figure6_bars(home), home)
-    table = short_table(summary, [*pace(frame), *comparable.remarks])
-    page = render(figure, summary, table, chosen, home)
-    paths = ReportPaths(out / "index.html", out / "figure6.png", out / "figure6.svg", out / "figure6.csv")
-    out.mkdir(parents=True, exist_ok=True)
+    table = read_toml(declared) if declared.is_file() else {}
+    study = "study" in table or any(isinstance(record, StudyRecord) for record in own)
+    figure = str(table.get("figure", "8" if study else "6"))
+    if study and figure not in _STUDIES:
+        raise InputError(f"--suite {suite}: figure {figure} cannot be drawn; {nearest(figure, _STUDIES)}")
+    return figure if study else "6"
+
+
+def _write(part: Part, out: Path) -> FigureFiles:
+    name = out / f"figure{part.figure}"
+    files = FigureFiles(name.with_suffix(".png"), name.with_suffix(".svg"), name.with_suffix(".csv"))
     with style.theme():
-        sheet = figure.figure()
-        with replacing(paths.png) as part:
-            sheet.savefig(part, format="png", dpi=_DPI)
-        with replacing(paths.svg) as part:
-            sheet.savefig(part, format="svg", metadata={"Date": None})
-    with replacing(paths.csv) as part:
-        figure.table().to_csv(part, index=False)
-    with replacing(paths.page) as part:
-        part.write_text(page, encoding="utf-8")
-    return Report(paths, table)
+        sheet = part.sheet()
+        with replacing(files.png) as partial:
+            sheet.savefig(partial, format="png", dpi=_DPI)
+        with replacing(files.svg) as partial:
+            sheet.savefig(partial, format="svg", metadata={"Date": None})
+    with replacing(files.csv) as partial:
+        part.data().to_csv(partial, index=False)
+    return files
+
+
+__all__ = ["SUITES", "FigureFiles", "Part", "Report", "Section", "write_report"]

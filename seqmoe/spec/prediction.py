@@ -19,17 +19,19 @@ LOSSES = ("both", "ranking", "kl")
 class Options:
     """What of a trained predictor can be chosen; see `seqmoe.predictor.training.TrainingOptions`.
 
-    ``ranges`` is the number of predictors that share the layers, ``hidden`` and ``blocks`` are None for the kind's own
-    size. ``ordered`` false shuffles the steps of every sequence (figure 2).
+    ``ranges`` is the number of predictors that share the layers, ``hidden`` and ``blocks`` their size; None for the
+    kind's own. ``direct`` predicts all eight steps at once, without a rollout; ``ordered`` false shuffles the steps of
+    every sequence (figure 2).
     """
 
-    ranges: int = 2
+    ranges: int | None = None
     hidden: int | None = None
     blocks: int | None = None
     psi: bool = True
     loss: str = "both"
     scheduled_sampling: bool = True
-    horizon_head: bool = True
+    use_head: bool = True
+    direct: bool = False
     ordered: bool = True
 
     def __post_init__(self) -> None:

@@ -15,8 +15,10 @@ from seqmoe.harness.record import Status
 from seqmoe.report import writer
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.frame import records_frame
-from seqmoe.report.page import environments, render
+from seqmoe.report.environments import environments
+from seqmoe.report.page import render
 from seqmoe.report.paper import figure6_bars
+from seqmoe.report.section6 import section6
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import short_table
 from seqmoe.report.writer import Report, write_report
@@ -65,13 +67,14 @@ def report(tmp_path_factory) -> Report:
 
 @pytest.fixture(scope="module")
 def text(report) -> str:
-    return report.paths.page.read_text(encoding="utf-8")
+    return report.page.read_text(encoding="utf-8")
 
 
 def page_of(records) -> str:
     """The page alone, without the sheet and the data file."""
     summary = summarise(records_frame(records, HOME))
-    return render(Figure6(summary, figure6_bars(HOME), HOME), summary, short_table(summary), records, HOME)
+    section = section6(Figure6(summary, figure6_bars(HOME), HOME), summary, short_table(summary), HOME)
+    return render([section], records)
 
 
 def test_the_page_asks_for_nothing_outside_itself(text):
@@ -106,7 +109,7 @@ def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
 
 def test_pictures_take_the_pages_colours_so_that_dark_mode_reaches_them(text):
     pictures = re.findall(r"<svg viewBox=\"0 0 [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3 + 16
+    assert len(pictures) == 3 + 16 + 2  # figures 2 and 8, not run: what the paper prints of them
     for picture in pictures:
         assert "var(--ink)" in picture and "#1b2026" not in picture and "#ffffff" not in picture
     assert "prefers-color-scheme: dark" in text
@@ -130,11 +133,11 @@ def test_without_records_the_page_says_so_and_shows_the_paper():
 
 def test_records_of_another_suite_are_not_in_this_page(tmp_path):
     report = write_report([record(cell(suite="fig7"))], HOME, tmp_path)
-    assert report.table.rows == () and "Nothing was run yet" in report.paths.page.read_text(encoding="utf-8")
+    assert report.table.rows == () and "Nothing was run yet" in report.page.read_text(encoding="utf-8")
 
 
 def test_the_data_file_holds_every_drawn_number(report):
-    table = pd.read_csv(report.paths.csv)
+    table = pd.read_csv(report.figures["6"].csv)
     assert (table["lane"] == "paper").sum() == 288 and (table["lane"] != "paper").sum() == 33
     assert table.loc[table["lane"] == "emulated", "share"].notna().all()
 
@@ -142,7 +145,7 @@ def test_the_data_file_holds_every_drawn_number(report):
 def test_the_data_file_has_gaps_bytes_and_hashes(tmp_path):
     stats = {"bytes_on_demand": 20e6, "bytes_late": 4e6, "per_assignment_hit_rate": 0.25}
     report = write_report([record(cell(system="lru", residency=0.25), 50.0, stats=stats)], HOME, tmp_path)
-    row = pd.read_csv(report.paths.csv).iloc[0]
+    row = pd.read_csv(report.figures["6"].csv).iloc[0]
     assert row["itl_p50_s"] == pytest.approx(0.02) and row["itl_p95_s"] == pytest.approx(0.02)
     assert (row["bytes_on_demand"], row["bytes_late"]) == (1e6, 2e5) and row["assignment_hit_rate"] == 0.25
     assert row["tokens_sha256"] == tokens_sha256([*range(100, 111)] * 2) and row["device"] == "cpu"
@@ -152,15 +155,19 @@ def test_earlier_weights_are_counted_and_never_in_a_median(tmp_path):
     old = [record(cell(), 10.0, repeat, weights={"model": "old", "predictor": None}) for repeat in range(3)]
     new = [record(cell(), speed, repeat) for repeat, speed in enumerate((40.0, 60.0))]
     report = write_report([*old, *new], HOME, tmp_path)
-    assert pd.read_csv(report.paths.csv).iloc[0]["tok_s"] == pytest.approx(50.0, rel=1e-6)
+    assert pd.read_csv(report.figures["6"].csv).iloc[0]["tok_s"] == pytest.approx(50.0, rel=1e-6)
     remark = "3 older records are left out: made with earlier weights of reference"
-    assert remark in report.table.remarks and remark in report.paths.page.read_text(encoding="utf-8")
+    assert remark in report.table.remarks and remark in report.page.read_text(encoding="utf-8")
 
 
 def test_notes_stand_below_the_system_and_need_no_column():
     failed = [record(cell(), 40.0), record(cell(), repeat=1, status=Status("crash", "a long last word " * 20))]
     page = page_of(failed)
-    table = page[page.index('<table id="cells">') : page.index("</table>", page.index('<table id="cells">'))]
+    table = page[
+        page.index('<table id="cells" class="sortable">') : page.index(
+            "</table>", page.index('<table id="cells" class="sortable">')
+        )
+    ]
     assert ">Note<" not in table
     first = re.search(r'<td [^>]*class="wraps">.*?</td>', table, re.DOTALL)[0]
     assert "1 of 2 repeats gave no result" in first and "<small>" in first
@@ -170,9 +177,12 @@ def test_notes_stand_below_the_system_and_need_no_column():
 
 
 def test_all_four_files_are_written_and_nothing_is_left_over(report):
-    folder = report.paths.page.parent
+    folder = report.page.parent
     assert sorted(path.name for path in folder.iterdir()) == ["figure6.csv", "figure6.png", "figure6.svg", "index.html"]
-    assert report.paths.png.read_bytes().startswith(b"\x89PNG") and "<svg" in report.paths.svg.read_text()[:600]
+    assert (
+        report.figures["6"].png.read_bytes().startswith(b"\x89PNG")
+        and "<svg" in report.figures["6"].svg.read_text()[:600]
+    )
 
 
 @pytest.mark.parametrize("broken", ["page", "sheet"])
@@ -189,7 +199,7 @@ def test_a_report_that_fails_leaves_the_last_one_alone(tmp_path, monkeypatch, br
         raise RuntimeError("template")
 
     monkeypatch.setattr(writer, "render", refusing if broken == "page" else lambda *_: "new page")
-    monkeypatch.setattr(writer.Figure6, "figure", lambda self: type("Sheet", (), {"savefig": failing})())
+    monkeypatch.setattr(Figure6, "figure", lambda self: type("Sheet", (), {"savefig": failing})())
     with pytest.raises((OSError, RuntimeError)):
         write_report([], HOME, tmp_path)
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == old
@@ -198,11 +208,11 @@ def test_a_report_that_fails_leaves_the_last_one_alone(tmp_path, monkeypatch, br
 def test_a_damaged_transcription_is_an_error_that_names_the_file(tmp_path):
     home = Home(tmp_path, tmp_path, "clone")
     with pytest.raises(ValueError, match=r"fig6\.csv: no such file"):
-        write_report([], home, tmp_path / "out")
+        write_report([], home, tmp_path / "out", "fig6")
     home.paper.mkdir(parents=True)
     (home.paper / "fig6.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"fig6\.csv: columns a, b; expected figure"):
-        write_report([], home, tmp_path / "out")
+        write_report([], home, tmp_path / "out", "fig6")
 
 
 def test_environments_are_listed_once_with_nested_values_flattened():

@@ -70,6 +70,6 @@ def future_use(predictor: Predictor, traces: TraceSet, lookahead: int) -> dict[s
 
 
 def _discount() -> float:
-    from seqmoe.predictor import losses
+    from seqmoe.predictor.training.losses import USE_DISCOUNT
 
-    return float(losses.DISCOUNT)
+    return float(USE_DISCOUNT)

@@ -14,6 +14,7 @@ from typing import Any
 from seqmoe.harness.failures import OBSTACLES, killed_from_outside
 from seqmoe.harness.fingerprint import fingerprint, load_average, software
 from seqmoe.harness.interruption import interruptible
+from seqmoe.harness.record import Status
 from seqmoe.harness.selection import choose
 from seqmoe.harness.store import Store, read_records, store_path
 from seqmoe.harness.studies.kinds import Study
@@ -169,10 +170,16 @@ def _carry_out(
                 else:
                     store.append(_record(study, news, sources[news.cell.traces], environment))
                     _clear(folder, news)
-                    words = study.kind.describe(news.observations) if news.status.ok else str(news.status)[:160]
+                    words = study.kind.describe(news.observations) if news.status.ok else _in_short(news.status)
                     progress.end(news.cell, news.status, words, news.seconds)
     finally:
         progress.stop()
+
+
+def _in_short(status: Status) -> str:
+    """The kind and the last words: of a traceback, those that say what was wrong."""
+    lines = [line.strip() for line in status.reason.splitlines() if line.strip()]
+    return f"{status.kind}: {lines[-1][:200] if lines else 'no reason was given'}"
 
 
 def _task(study: Study, cell: StudyCell, source: Source, folder: Path, resume: bool) -> Task:

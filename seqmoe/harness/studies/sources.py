@@ -87,7 +87,5 @@ def _find(home: Home, name: str, source: str, say: Callable[[str], None]) -> Sou
     else:
         location = str(Path(source).resolve())
         if not Path(location).exists():
-            raise InputError(
-                f"--traces {source}: no such file or folder; give what `seqmoe trace import` reads"
-            )
+            raise InputError(f"--traces {source}: no such file or folder; give what `seqmoe trace import` reads")
     return Source(location, describe(load_traces(location), name))

@@ -167,7 +167,7 @@ def test_plain_progress_says_what_came_out_and_what_is_left(home) -> None:
     run_study(home, study, command=command, progress=progress, only=["mamba2,panel=predictors", "previous"])
     text = stream.getvalue()
     assert "recall 0.800, Seq-8 0.750" in text and "0.1 min, 0.00 M tokens, loss 1.500, recall 0.500" in text
-    assert "unsupported(the traces have no early router)" in text and "[2/2]" in text
+    assert "unsupported: the traces have no early router" in text and "[2/2]" in text
 
 
 def test_the_estimate_fills_the_cores(home) -> None:

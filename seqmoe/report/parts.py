@@ -1,0 +1,102 @@
+"""From records to the part of a report that is one figure: its section, its sheet, its data, its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from seqmoe.harness.conditions import newest_only
+from seqmoe.harness.record import Record
+from seqmoe.harness.studies.record import PredictionRecord, StudyRecord
+from seqmoe.report.environments import AnyRecord
+from seqmoe.report.figure2 import Figure2
+from seqmoe.report.figure6 import Figure6
+from seqmoe.report.figure8 import Figure8
+from seqmoe.report.findings import sentence2, sentence8
+from seqmoe.report.frame import records_frame
+from seqmoe.report.pace import pace
+from seqmoe.report.page import Section
+from seqmoe.report.paper import claims, figure6_bars
+from seqmoe.report.prediction_sections import section2, section8
+from seqmoe.report.predictions import groups_of
+from seqmoe.report.predictor_tables import ablation_table, predictors_table
+from seqmoe.report.section6 import section6
+from seqmoe.report.sheet import sheet_of
+from seqmoe.report.summary import summarise
+from seqmoe.report.table import ShortTable, short_table
+from seqmoe.spec.paths import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One figure of a report, made from ``records``.
+
+    ``drawn`` is false while nothing was run; ``table`` is for a terminal; ``short`` is figure 6's table of cells.
+    """
+
+    figure: str
+    drawn: bool
+    records: Sequence[AnyRecord]
+    section: Section
+    sheet: Callable[[], Figure]
+    data: Callable[[], pd.DataFrame]
+    table: RenderableType
+    short: ShortTable | None = None
+
+
+def part6(records: Sequence[Record], home: Home) -> Part:
+    """Figure 6. Records of earlier weights are left out and counted."""
+    comparable = newest_only(records)
+    chosen = list(comparable.records)
+    frame = records_frame(chosen, home)
+    summary = summarise(frame)
+    figure = Figure6(summary, figure6_bars(home), home)
+    short = short_table(summary, [*pace(frame), *comparable.remarks])
+    section = section6(figure, summary, short, home)
+    return Part("6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), short)
+
+
+def part8(records: Sequence[StudyRecord], home: Home) -> Part:
+    """Figure 8."""
+    kept = [record for record in records if isinstance(record, PredictionRecord)]
+    figure = Figure8(groups_of(kept), claims(home))
+    bands = [(f"On {group.source}", figure.panels(group)) for group in figure.groups]
+    tables = [
+        piece
+        for group in figure.groups
+        for table in (predictors_table(group), ablation_table(group))
+        if table is not None
+        for piece in (table.rich(),)
+    ]
+    words = [Text(sentence8(figure, group)) for group in figure.groups]
+    return Part(
+        "8",
+        bool(figure.groups),
+        kept,
+        section8(figure),
+        lambda: sheet_of(bands or [("", [figure.printed()])]),
+        figure.table,
+        Group(*tables, *words),
+    )
+
+
+def part2(records: Sequence[StudyRecord], home: Home) -> Part:
+    """Figure 2."""
+    kept = [record for record in records if isinstance(record, PredictionRecord)]
+    figure = Figure2(groups_of(kept), claims(home))
+    bands = [(f"On {group.source}", figure.panels(group)) for group in figure.groups]
+    words = [Text(f"On {group.source}: {sentence2(figure, group)}") for group in figure.groups]
+    return Part(
+        "2",
+        bool(figure.groups),
+        kept,
+        section2(figure),
+        lambda: sheet_of(bands or [("", [figure.printed()])]),
+        figure.table,
+        Group(*words),
+    )
