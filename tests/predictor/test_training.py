@@ -48,13 +48,14 @@ def test_a_cycle_is_learned_and_rolled_out(learned, kind):
     assert record["curve"][-1]["tokens"] == record["tokens"]
     right = []
     for request in cycling(8, seed=77).requests:
-        active = activations(request, EXPERTS) > 0
-        positions, probability = predictor.forecast_sequence(active.astype(np.float32) / TOP_K, lookahead=7, stride=5)
+        activation = activations(request, EXPERTS)
+        active = activation > 0
+        positions, probability = predictor.forecast_sequence(activation, lookahead=7, stride=5)
         for t, row in zip(positions, probability, strict=True):
             for j in range(min(8, len(active) - t - 1)):
                 top = np.argsort(-row[j], axis=-1)[:, :TOP_K]
                 right.append(np.take_along_axis(active[t + 1 + j], top, -1).mean())
-    assert np.mean(right) > 0.9
+    assert np.mean(right) > (0.95 if kind == "mamba2" else 0.8)
 
 
 @pytest.mark.parametrize("kind", ["mamba2", "transformer"])
