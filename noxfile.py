@@ -82,3 +82,19 @@ def reproduce_fig6(session: nox.Session) -> None:
     session.run("seqmoe", "baselines", "--install", "llama_cpp", "--profile", profile, success_codes=[0, 1])
     session.run("seqmoe", "bench", "fig6", *session.posargs)
     session.run("seqmoe", "report")
+
+
+def _study_session(figure: str, title: str) -> None:
+    @nox.session(name=f"reproduce-fig{figure}")
+    def session_function(session: nox.Session) -> None:
+        _prepare(session)
+        session.run("seqmoe", "bench", f"fig{figure}", *session.posargs)
+        session.run("seqmoe", "report", "--suite", f"fig{figure}")
+
+    session_function.__doc__ = title
+
+
+_study_session(
+    "2", "Figure 2: the probe on ordered and shuffled sequences. Arguments after -- go to `seqmoe bench fig2`."
+)
+_study_session("8", "Figure 8: recall of the predictors. Arguments after -- go to `seqmoe bench fig8`.")

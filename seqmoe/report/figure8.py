@@ -129,10 +129,10 @@ class Figure8:
                 x, y = zip(*points, strict=True)
                 lines.append(replace(_line(one, x, y), marker="" if len(x) > 12 else _line(one, x, y).marker))
         minutes = {one.record.cell.minutes for one in group.predictors if one.record.cell.trained}
-        budget = f", {'/'.join(f'{m:g}' for m in sorted(minutes))} minutes of training" if minutes else ""
+        budget = f", {'/'.join(f'{m:g}' for m in sorted(minutes))} minutes" if minutes else ""
         return Plot(
             "Learning curves",
-            f"Recall of the first k+3 on validation sequences{budget}",
+            f"First k+3, on validation sequences{budget}",
             "Recall",
             "Million training tokens",
             tuple(lines),

@@ -8,7 +8,7 @@ from seqmoe.report.figure8 import OURS, PROBE, Figure8
 from seqmoe.report.predictions import Group, Judged
 from seqmoe.spec.prediction import TRAINED
 
-# Predictors that are as near as this, in points of recall, are called equals.
+# How near to the probe, in points of recall, SeqMoE's predictor is asked to come.
 _NEAR = 2.0
 _RESIDENCY = 0.25
 
@@ -28,7 +28,8 @@ def facts8(figure: Figure8, group: Group) -> list[Fact]:
     probe, drop = group.find(PROBE), ours.recall(which="seq8")
     if probe is not None:
         points = 100 * (k3.value - probe.recall().value)
-        found.append(Fact("points to the Transformer probe", f"{points:+.1f}", _equally(ours, probe)))
+        signed = f"{points:+.1f}".replace("-", "−")
+        found.append(Fact("points to the Transformer probe", signed, _equally(ours, probe)))
     if drop.known:
         printed = figure.drop_printed()
         text = f"a mean loss of {printed:.2f} points" if printed is not None else ""
@@ -54,11 +55,11 @@ def sentence8(figure: Figure8, group: Group) -> str:
         mine = ours.recall()
         if probe is not None:
             gap = 100 * (mine.value - probe.recall().value)
-            near = "within" if abs(gap) <= _NEAR else "outside"
-            side = "ahead of" if gap > 0 else "behind"
+            near = "within" if gap >= -_NEAR else "not within"
+            side = "ahead of" if gap > 0 else f"({near} {_NEAR:g} points) behind"
             parts.append(
-                f"SeqMoE's Mamba2 is {abs(gap):.1f} points {side} the Transformer probe at k+3, {near} the "
-                f"{_NEAR:g} points that would make them equals, after {_training(ours, probe)}."
+                f"SeqMoE's Mamba2 is {abs(gap):.1f} points {side} the Transformer probe at k+3, after "
+                f"{_training(ours, probe)}."
             )
         eight, printed = ours.recall(which="seq8"), figure.drop_printed()
         if eight.known:

@@ -66,14 +66,10 @@ def part8(records: Sequence[StudyRecord], home: Home) -> Part:
     kept = [record for record in records if isinstance(record, PredictionRecord)]
     figure = Figure8(groups_of(kept), claims(home))
     bands = [(f"On {group.source}", figure.panels(group)) for group in figure.groups]
-    tables = [
-        piece
-        for group in figure.groups
-        for table in (predictors_table(group), ablation_table(group))
-        if table is not None
-        for piece in (table.rich(),)
-    ]
-    words = [Text(sentence8(figure, group)) for group in figure.groups]
+    lines: list[RenderableType] = []
+    for group in figure.groups:
+        lines += [table.rich() for table in (predictors_table(group), ablation_table(group)) if table is not None]
+        lines += [Text(sentence8(figure, group)), Text()]
     return Part(
         "8",
         bool(figure.groups),
@@ -81,7 +77,7 @@ def part8(records: Sequence[StudyRecord], home: Home) -> Part:
         section8(figure),
         lambda: sheet_of(bands or [("", [figure.printed()])]),
         figure.table,
-        Group(*tables, *words),
+        Group(*lines),
     )
 
 

@@ -75,8 +75,8 @@ class Plot:
 def draw_plot(plot: Plot, axes: Axes) -> dict[str, str]:
     """Draw it; returns the text to show over each point, by its id in an SVG."""
     tips: dict[str, str] = {}
-    for line in sorted(plot.lines, key=lambda line: line.strong):
-        _line(plot, axes, line, tips)
+    for index, line in enumerate(sorted(plot.lines, key=lambda line: line.strong)):
+        _line(plot, axes, line, f"curve-{index}", tips)
     _ticks(axes, plot.ticks, tips)
     if plot.diagonal:
         axes.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1, gid="diagonal")
@@ -92,11 +92,11 @@ def common_ends(plots: list[Plot]) -> tuple[float, float]:
     return max(0.0, math.floor(10 * min(values) - 0.2) / 10), min(1.0, math.ceil(10 * max(values) + 0.2) / 10)
 
 
-def _line(plot: Plot, axes: Axes, line: Line, tips: dict[str, str]) -> None:
+def _line(plot: Plot, axes: Axes, line: Line, name: str, tips: dict[str, str]) -> None:
     order = 3.0 if line.strong else 2.0
     width = 2.4 if line.strong else 1.3
     axes.plot(line.x, line.y, color=line.colour, linewidth=width, linestyle=LINES[line.look], zorder=order,
-              label=line.name, gid="line", solid_capstyle="round")  # fmt: skip
+              label=line.name, gid=name, solid_capstyle="round")  # fmt: skip
     if line.low:
         axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.16, linewidth=0, zorder=order - 0.5)
     if not line.marker:

@@ -14,7 +14,7 @@ from seqmoe.report.figure8 import Figure8
 from seqmoe.report.page import Section, fill
 from seqmoe.report.plot import Plot
 from seqmoe.report.predictions import Group
-from seqmoe.report.predictor_tables import PredictorTable, ablation_table, direct_head, predictors_table
+from seqmoe.report.predictor_tables import PredictorTable, ablation_table, direct_head, predictors_table, time_text
 from seqmoe.report.svg import plot_svg
 
 TITLE_2 = "Does the order of tokens tell which experts come next?"
@@ -121,7 +121,7 @@ def _remarks(group: Group) -> list[str]:
         remarks.append(
             f"Beyond the paper: a head that tells each expert's discounted future use at once. Of the use that the k+3 "
             f"best experts of each layer could hold over the next eight steps, {title} captures {rollout:.1%} by the "
-            f"rollout ({rollout_us:.0f} µs a token) and {head:.1%} by the head ({head_us:.0f} µs)."
+            f"rollout ({time_text(rollout_us)} a token) and {head:.1%} by the head ({time_text(head_us)})."
         )
     remarks += [f"{absent.title}: {absent.status}, {absent.reason}" for absent in group.absent]
     missing = [one.title for one in group.predictors if not one.recall(which="seq8").known]

@@ -35,6 +35,7 @@ class PredictorTable:
     """
 
     title: str
+    about: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Box, ...], ...]
     colours: tuple[str, ...]
@@ -47,7 +48,7 @@ class PredictorTable:
             table.add_column(self.headings[index], justify="right" if index else "left", no_wrap=bool(index))
         for row in self.rows:
             table.add_row(*(Text(row[i].text, style="bold" if row[i].best else "") for i in self.short))
-        return Lines(Text(self.title, style="bold"), table, Text())
+        return Lines(Text(self.title, style="bold"), Text(self.about, style="dim"), table, Text())
 
 
 def predictors_table(group: Group) -> PredictorTable:
@@ -63,14 +64,15 @@ def predictors_table(group: Group) -> PredictorTable:
         _mark_best(column, most=True)
     errors = [Box(f"{one.ece():.3f}", key=one.ece()) for one in judged]
     _mark_best(errors, most=False)
-    columns += [errors, [_count(one) for one in judged], *_costs(judged), [_made(one) for one in judged]]
+    columns += [errors, [_count(one) for one in judged], _costs(judged), [_made(one) for one in judged]]
     headings = ["Predictor", *offsets(), "Seq-8, k+3"]
     headings += ["Seq-L1, k+3"] if any(value.known for value in long) else []
-    headings += [f"On misses, {_RESIDENCY:.0%}", "ECE", "Parameters", "Next step", "+ rollout", "Training"]
+    headings += [f"On misses, {_RESIDENCY:.0%}", "ECE", "Parameters", "Per token", "Training"]
     names = [Box(one.title, key=one.title) for one in judged]
-    title = f"Recall on {group.source} ({group.shape}; {group.size})"
-    wanted = ("Predictor", "k", "k+3", "Seq-8, k+3", f"On misses, {_RESIDENCY:.0%}", "ECE", "+ rollout")
-    return _table(title, headings, [names, *columns], [style.PREDICTORS[one.kind][1] for one in judged], wanted)
+    title = f"Every predictor on {group.source}"
+    about = f"{group.shape}; {group.size}"
+    wanted = ("Predictor", "k", "k+3", "Seq-8, k+3", f"On misses, {_RESIDENCY:.0%}", "ECE", "Per token")
+    return _table(title, about, headings, [names, *columns], [style.PREDICTORS[one.kind][1] for one in judged], wanted)
 
 
 def ablation_table(group: Group) -> PredictorTable | None:
@@ -88,16 +90,17 @@ def ablation_table(group: Group) -> PredictorTable | None:
         [_lost(one) for one in judged],
         [Box(f"{one.ece():.3f}", key=one.ece()) for one in judged],
         [_count(one) for one in judged],
-        *_costs(judged),
+        _costs(judged),
     ]
     for index in (1, 2, 4):
         _mark_best(columns[index], most=True)
     headings = ["SeqMoE's Mamba2", "k", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "ECE"]
-    headings += ["Parameters", "Next step", "+ rollout"]
+    headings += ["Parameters", "Per token"]
     minutes = "/".join(f"{m:g}" for m in sorted({one.record.cell.minutes for one in judged}))
-    title = f"Ablation, {minutes} minutes of training each, {group.source}"
-    wanted = ("SeqMoE's Mamba2", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "+ rollout")
-    return _table(title, headings, columns, [style.PREDICTORS[one.kind][1] for one in judged], wanted)
+    title = f"One thing changed at a time, on {group.source}"
+    about = f"{minutes} minutes of training each"
+    wanted = ("SeqMoE's Mamba2", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "Per token")
+    return _table(title, about, headings, columns, [style.PREDICTORS[one.kind][1] for one in judged], wanted)
 
 
 def direct_head(group: Group) -> tuple[str, float, float, float, float] | None:
@@ -113,10 +116,15 @@ def direct_head(group: Group) -> tuple[str, float, float, float, float] | None:
 
 
 def _table(
-    title: str, headings: list[str], columns: Sequence[list[Box]], colours: list[str], wanted: tuple[str, ...]
+    title: str,
+    about: str,
+    headings: list[str],
+    columns: Sequence[list[Box]],
+    colours: list[str],
+    wanted: tuple[str, ...],
 ) -> PredictorTable:
     short = tuple(headings.index(name) for name in wanted)
-    return PredictorTable(title, tuple(headings), tuple(zip(*columns, strict=True)), tuple(colours), short)
+    return PredictorTable(title, about, tuple(headings), tuple(zip(*columns, strict=True)), tuple(colours), short)
 
 
 def _recall(value: Value, small: bool = True) -> Box:
@@ -159,24 +167,27 @@ def _count(one: Judged) -> Box:
     return Box(f"{count / 1e6:.2f} M" if count >= 1e5 else f"{count / 1e3:.1f} k", key=float(count))
 
 
-def _costs(judged: Sequence[Judged]) -> list[list[Box]]:
-    columns = []
-    for name in ("one_step_us", "rollout_us"):
-        values = [one.cost.get(name) for one in judged]
-        columns.append([Box("–", key=-1.0) if v is None else Box(_time(v), key=float(v)) for v in values])
-    return columns
+def _costs(judged: Sequence[Judged]) -> list[Box]:
+    """Time of a forecast with its rollout, and below it that of the next step alone."""
+    column = []
+    for one in judged:
+        near, far = one.cost.get("one_step_us"), one.cost.get("rollout_us")
+        if near is None or far is None:
+            column.append(Box("–", key=-1.0))
+        else:
+            column.append(Box(time_text(far), f"{time_text(near)} one step", float(far)))
+    return column
 
 
-def _time(microseconds: float) -> str:
+def time_text(microseconds: float) -> str:
+    """Microseconds in the unit that people would use."""
     return f"{microseconds:.0f} µs" if microseconds < 1000 else f"{microseconds / 1000:.1f} ms"
 
 
 def _made(one: Judged) -> Box:
     if not one.record.cell.trained:
         return Box("counts", key=0.0)
-    tokens, epochs = one.training.get("tokens"), [p["epoch"] for p in one.curve if p.get("epoch") is not None]
-    parts = [f"{tokens / 1e6:.2f} M tokens"] if tokens else []
-    parts += [f"{max(epochs):.3g} epochs"] if epochs else []
-    below = ", ".join(parts)
+    tokens = one.training.get("tokens")
+    below = f"{tokens / 1e6:.2f} M tokens" if tokens else ""
     minutes = float(one.training.get("minutes") or one.record.cell.minutes)
     return Box(f"{minutes:.1f} min", below, minutes)

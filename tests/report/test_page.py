@@ -13,9 +13,9 @@ from report_samples import HOME, NEEDS_GPU, NOT_INSTALLED, cell, quick_sweep, re
 
 from seqmoe.harness.record import Status
 from seqmoe.report import writer
+from seqmoe.report.environments import environments
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.frame import records_frame
-from seqmoe.report.environments import environments
 from seqmoe.report.page import render
 from seqmoe.report.paper import figure6_bars
 from seqmoe.report.section6 import section6
