@@ -40,6 +40,8 @@ def predictor_train(
     work: Annotated[
         Path | None, typer.Option(help="Folder where a training keeps its state, to resume from if interrupted.")
     ] = None,
+    predictors: Annotated[int | None, typer.Option(help="How many networks share the layers; default: two.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of each network; default: by their number.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a predictor from all of SRC; split off what it shall be judged on before."""
@@ -49,13 +51,14 @@ def predictor_train(
     if minutes is not None and not 0 < minutes < math.inf:
         raise InputError(f"--minutes {minutes:g}: must be positive and finite")
     _check_target(path)
-    if kind not in TRAINED and (minutes is not None or work is not None):
-        err.print(f"{kind} only counts: --minutes and --work change nothing", highlight=False)
+    sizes = {name: value for name, value in (("ranges", predictors), ("hidden", hidden)) if value is not None}
+    if kind not in TRAINED and (minutes is not None or work is not None or sizes):
+        err.print(f"{kind} only counts: --minutes, --work, --predictors and --hidden change nothing", highlight=False)
     from seqmoe.predictor.making import make_predictor
 
     budget = (minutes or _MINUTES) if kind in TRAINED else None
     predictor, record = make_predictor(
-        kind, traces_of(traces), minutes=budget, seed=seed, work=work, progress=_training_reporter()
+        kind, traces_of(traces), minutes=budget, seed=seed, sizes=sizes, work=work, progress=_training_reporter()
     )
     predictor.save(path, record)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,15 @@ def make_predictor(
     *,
     minutes: float | None = None,
     seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
     work: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
     """A predictor made from all of ``traces``, and its record: what it saw, for how long, and with which versions.
 
-    A kind that is trained takes ``minutes``, keeps a tenth of the sequences, chosen by ``seed``, for validation, and
-    resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose experts follow from
+    A kind that is trained takes ``minutes`` and perhaps ``sizes`` (``ranges``, ``hidden``, ``blocks`` of
+    `seqmoe.predictor.training.TrainingOptions`), keeps a tenth of the sequences, chosen by ``seed``, for validation,
+    and resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose experts follow from
     the token (hash routers) are taken from a table, not predicted. Raises `InputError` for an unknown kind, and for
     traces that are too few or lack what the kind needs.
     """
@@ -64,7 +66,7 @@ def make_predictor(
         from seqmoe.predictor.training import TrainingOptions, train_predictor
 
         train, validation = split(predicted, VALIDATION_SHARE, seed)
-        options = TrainingOptions(kind=kind, minutes=minutes, seed=seed)
+        options = TrainingOptions(kind=kind, minutes=minutes, seed=seed, **(sizes or {}))
         predictor, trained = train_predictor(train, validation, options, work=work, progress=progress)
         record = trained | record | {"versions": trained.get("versions", {}) | record["versions"]}
         record["validation_requests"] = len(validation.requests)
