@@ -33,7 +33,7 @@ def make_predictor(
     *,
     minutes: float | None = None,
     seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, Any] | None = None,
     work: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
@@ -41,9 +41,9 @@ def make_predictor(
 
     A kind that is trained takes ``minutes`` and perhaps ``sizes`` (``ranges``, ``hidden``, ``blocks`` of
     `seqmoe.predictor.training.TrainingOptions`), keeps a tenth of the sequences, chosen by ``seed``, for validation,
-    and resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose experts follow from
-    the token (hash routers) are taken from a table, not predicted. Raises `InputError` for an unknown kind, and for
-    traces that are too few or lack what the kind needs.
+    and resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose experts follow
+    from the token (hash routers) are taken from a table, not predicted. Raises `InputError` for an unknown kind, and
+    for traces that are too few or lack what the kind needs.
     """
     check_kind(kind)
     steps = sum(column(traces.requests, "steps"))
