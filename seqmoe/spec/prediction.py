@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import nearest
-from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, profile_of
+from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, named_sources, profile_of, trace_name
 
 STUDY = "prediction"
 TRAINED = ("mamba2", "transformer")
@@ -101,7 +101,7 @@ class PredictionCell:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Predictors, each in every variant, on one set of traces.
+    """Predictors, each in every variant, on one set of traces (``traces``: "reference", a path or an address).
 
     ``minutes`` is what a trained predictor is given, ``minutes_given_traces`` what it is given on traces of a person's
     own (``--traces``); 0 there means the same.
@@ -126,9 +126,7 @@ class Block:
         if trained and not self.minutes:
             raise ValueError(f"minutes is missing: {', '.join(trained)} must be told how long to train")
         if self.variant and len(trained) < len(self.predictors):
-            raise ValueError(
-                f"variant: only {' and '.join(TRAINED)} have any; give the others a block of their own"
-            )
+            raise ValueError(f"variant: only {' and '.join(TRAINED)} have any; give the others a block of their own")
         titles = [variant.title for variant in self.variant]
         if len(set(titles)) < len(titles):
             raise ValueError("variant: two of them have the same title")
@@ -173,7 +171,7 @@ class PredictionSuite:
                         suite=self.name,
                         panel=block.panel,
                         predictor=predictor,
-                        traces=block.traces if traces is None else traces,
+                        traces=trace_name(block.traces) if traces is None else traces,
                         minutes=(given or block.minutes) if predictor in TRAINED else 0.0,
                         variant=variant.title if variant else "",
                         options=variant.options if variant else Options(),
@@ -181,6 +179,10 @@ class PredictionSuite:
                     )
                     cells.setdefault(cell.key, cell)
         return list(cells.values())
+
+    def sources(self, profile: str) -> dict[str, str]:
+        """Where the traces are that a profile's blocks declare, by their names."""
+        return named_sources(block.traces for block in profile_of(self.name, self.profile, profile).block)
 
 
 def load_prediction_suite(path: Path) -> PredictionSuite:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -63,6 +63,9 @@ class StudySuite(Protocol):
     def cells(self, profile: str, seed: int = 0, traces: str | None = None) -> Sequence[StudyCell]:
         """All cells of a profile; ``traces`` (a name) takes the place of those that the blocks declare."""
 
+    def sources(self, profile: str) -> dict[str, str]:
+        """Where the traces are that a profile's blocks declare, by their names."""
+
 
 def cell_key(cell: Any) -> str:
     """Twelve hex digits over all fields of a cell; results are resumed by them."""
@@ -72,6 +75,16 @@ def cell_key(cell: Any) -> str:
 def trace_name(source: str) -> str:
     """The name of a source of traces: its last part for a path (records are published, folders name people)."""
     return source if source == REFERENCE or "://" in source else Path(source).resolve().name
+
+
+def named_sources(sources: Iterable[str]) -> dict[str, str]:
+    """Sources by their names; two of one name are an `InputError`, since records could not tell them apart."""
+    found: dict[str, str] = {}
+    for source in sources:
+        name = trace_name(source)
+        if found.setdefault(name, source) != source:
+            raise InputError(f"traces = {source!r} and {found[name]!r} have the same name; rename one of the files")
+    return found
 
 
 def profile_of(suite: str, profiles: dict[str, T], profile: str) -> T:

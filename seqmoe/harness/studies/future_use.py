@@ -18,7 +18,7 @@ from seqmoe.spec.trace import TraceSet
 
 # Of what is kept, as of what is prefetched: three experts more than a token needs.
 OFFSET = 3
-_STRIDE = 8
+_STRIDE = 32
 
 
 def discounted_use(active: NDArray[np.floating], discount: float) -> NDArray[np.float64]:

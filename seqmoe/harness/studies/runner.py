@@ -84,7 +84,8 @@ def run_study(
     environment = fingerprint(home) | {"threads": threads}
     path = store_path(home.results, environment["host"], study.suite.name)
     told = progress or SilentProgress()
-    sources = find_sources(home, (cell.traces for cell in cells), traces, told.say, collect=not dry_run)
+    locations = study.suite.sources(profile) if traces is None else {trace_name(traces): traces}
+    sources = find_sources(home, (cell.traces for cell in cells), locations, told.say, collect=not dry_run)
 
     def result(before: int, records: Sequence[StudyRecord], to_run: Sequence[StudyCell]) -> StudyResult:
         newest = _newest(cells, sources, records)

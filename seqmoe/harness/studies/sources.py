@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
-from seqmoe.spec.study import REFERENCE, trace_name
+from seqmoe.spec.study import REFERENCE
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.collect.progress import CollectionProgress
 from seqmoe.traces.collect.progress import describe as in_words
@@ -33,19 +33,17 @@ class Source:
 def find_sources(
     home: Home,
     names: Iterable[str],
-    given: str | None,
+    locations: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
     collect: bool = True,
 ) -> dict[str, Source]:
-    """Every set of traces that cells name, opened once to see that it can be read.
+    """Every set of traces that cells name, opened once to see that it can be read; ``locations`` says where they are.
 
-    ``given`` is what a person gave for ``--traces``: its name stands for it. Raises `InputError` for what is not there.
-    ``say`` is told what takes a while. Without ``collect`` the reference model's traces, which take minutes the first
-    time, are left out.
+    Raises `InputError` for what is not there. ``say`` is told what takes a while. Without ``collect`` the reference
+    model's traces, which take minutes the first time, are left out.
     """
-    known = {trace_name(given): given} if given is not None else {}
     wanted = [name for name in dict.fromkeys(names) if collect or name != REFERENCE]
-    return {name: _find(home, name, known.get(name, name), say) for name in wanted}
+    return {name: _find(home, name, locations[name], say) for name in wanted}
 
 
 def describe(traces: TraceSet, name: str) -> dict[str, object]:
@@ -87,5 +85,5 @@ def _find(home: Home, name: str, source: str, say: Callable[[str], None]) -> Sou
     else:
         location = str(Path(source).resolve())
         if not Path(location).exists():
-            raise InputError(f"--traces {source}: no such file or folder; give what `seqmoe trace import` reads")
+            raise InputError(f"traces {source}: no such file or folder; give what `seqmoe trace import` reads")
     return Source(location, describe(load_traces(location), name))

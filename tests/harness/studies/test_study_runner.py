@@ -53,7 +53,15 @@ def test_every_cell_is_computed_once_and_stored_with_what_it_came_from(home, sma
 
 
 def test_no_record_holds_a_path(home, small) -> None:
-    assert str(home.work) not in small(traces=str(home.work / "routing-0")).path.read_text()
+    small()
+    assert str(home.work) not in small(traces=str(home.work / "routing-0"), resume=False).path.read_text()
+
+
+def test_two_traces_of_one_name_are_refused(home, small) -> None:
+    declared = home.suites / "small.toml"
+    declared.write_text(declared.read_text().replace("routing-0", "other/routing-0", 1))
+    with pytest.raises(InputError, match="the same name"):
+        small()
 
 
 def test_other_traces_under_the_same_name_are_computed_anew(home, small) -> None:
@@ -141,7 +149,7 @@ def test_what_is_declared_wrongly_is_named_with_its_file(home, change, words) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"traces": "absent.npz"}, "--traces absent.npz: no such file or folder"),
+        ({"traces": "absent.npz"}, "traces absent.npz: no such file or folder"),
         ({"profile": "quik"}, "did you mean 'quick'?"),
         ({"only": ["mamab2"]}, "did you mean 'mamba2'?"),
         ({"only": ["predictr=mamba2"]}, "did you mean 'predictor'?"),
