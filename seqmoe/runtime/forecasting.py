@@ -15,8 +15,8 @@ from seqmoe.spec.system import SystemSpec
 class ForecastDriver:
     """Runs the predictor at its trigger layers and hands its forecast to the cache and to the prefetcher.
 
-    Two triggers per step, after the routing of the middle and of the last layer; each covers the half of the layers
-    before it, so that the forecast's overlap window is a whole step (paper, sections 5 and 6.1).
+    A trigger after the routing of each of the predictor's layer ranges, by default the two halves, covers the layers of
+    that range, so that the forecast's overlap window is a whole step (paper, sections 5 and 6.1).
     """
 
     def __init__(
@@ -32,8 +32,7 @@ class ForecastDriver:
         self._predictor = predictor
         self._table = table
         self._pipeline = pipeline
-        half = max(1, geometry.layers // 2)
-        self._covers = {half - 1: (0, half), geometry.layers - 1: (half if geometry.layers > 1 else 0, geometry.layers)}
+        self._covers = {last - 1: (first, last) for first, last in predictor.ranges}
         self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
         self._routing: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         weights = spec.decay ** np.arange(spec.lookahead + 1, dtype=np.float32)
