@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from seqmoe.report import findings, style
 from seqmoe.report.figure2 import Figure2
-from seqmoe.report.figure8 import Figure8
+from seqmoe.report.figure8 import OURS, Figure8
 from seqmoe.report.page import Section, fill
 from seqmoe.report.plot import Plot
 from seqmoe.report.predictions import Group
@@ -115,6 +115,13 @@ def _order(name: str, colour: str, marker: str) -> Entry:
 
 def _remarks(group: Group) -> list[str]:
     remarks = []
+    ours = group.find(OURS)
+    if group.ablation and ours is not None and group.ablation[0].record.cell.minutes < ours.record.cell.minutes:
+        brief, whole = (one.record.cell.minutes for one in (group.ablation[0], ours))
+        remarks.append(
+            f"The second table's rows were trained for {brief:g} minutes each, not {whole:g}: they tell what learns "
+            f"faster, which need not be what ends higher."
+        )
     direct = direct_head(group)
     if direct is not None:
         title, rollout, head, rollout_us, head_us = direct

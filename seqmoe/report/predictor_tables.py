@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Group as Lines
@@ -60,10 +60,12 @@ def predictors_table(group: Group) -> PredictorTable:
     if any(value.known for value in long):
         columns.append([_recall(value) for value in long])
     columns.append([_recall(one.on_misses(_RESIDENCY), small=False) for one in judged])
+    # The early router looks a layer ahead, the others a token: it is not of their contest.
+    rivals = [index for index, one in enumerate(judged) if one.kind != "early_router"]
     for column in columns:
-        _mark_best(column, most=True)
+        _mark_best(column, rivals, most=True)
     errors = [Box(f"{one.ece():.3f}", key=one.ece()) for one in judged]
-    _mark_best(errors, most=False)
+    _mark_best(errors, rivals, most=False)
     columns += [errors, [_count(one) for one in judged], _costs(judged), [_made(one) for one in judged]]
     headings = ["Predictor", *offsets(), "Seq-8, k+3"]
     headings += ["Seq-L1, k+3"] if any(value.known for value in long) else []
@@ -93,7 +95,7 @@ def ablation_table(group: Group) -> PredictorTable | None:
         _costs(judged),
     ]
     for index in (1, 2, 4):
-        _mark_best(columns[index], most=True)
+        _mark_best(columns[index], range(len(judged)), most=True)
     headings = ["SeqMoE's Mamba2", "k", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "ECE"]
     headings += ["Parameters", "Per token"]
     minutes = "/".join(f"{m:g}" for m in sorted({one.record.cell.minutes for one in judged}))
@@ -134,14 +136,14 @@ def _recall(value: Value, small: bool = True) -> Box:
     return Box(f"{100 * value.value:.1f}%", below, value.value)
 
 
-def _mark_best(column: list[Box], most: bool) -> None:
-    known = [entry.key for entry in column if isinstance(entry.key, float) and entry.key >= 0]
+def _mark_best(column: list[Box], among: Sequence[int], most: bool) -> None:
+    known = [key for index in among if isinstance(key := column[index].key, float) and key >= 0]
     if len(known) < 2:
         return
     best = max(known) if most else min(known)
-    for index, entry in enumerate(column):
-        if entry.key == best:
-            column[index] = Box(entry.text, entry.below, entry.key, best=True)
+    for index in among:
+        if column[index].key == best:
+            column[index] = replace(column[index], best=True)
 
 
 def _difference(value: Value, base: Value, first: bool) -> Box:

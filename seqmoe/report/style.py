@@ -32,7 +32,7 @@ COLOURS = {
 PREDICTORS = {
     "mamba2": ("SeqMoE (Mamba2)", "#d55e00", "o"),
     "transformer": ("Transformer probe", "#0173b2", "s"),
-    "early_router": ("Early router", "#7b5ea7", "v"),
+    "early_router": ("Early router (a layer ahead)", "#7b5ea7", "v"),
     "first_order": ("First-order statistics", "#029e73", "^"),
     "previous": ("Previous token", "#cc78bc", "D"),
     "popularity": ("Popularity", "#949494", "P"),

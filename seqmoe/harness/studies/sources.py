@@ -13,6 +13,7 @@ from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.collect.progress import CollectionProgress
 from seqmoe.traces.collect.progress import describe as in_words
 from seqmoe.traces.source import digest, load_traces
+from seqmoe.traces.summary import column
 
 _SAY_SECONDS = 15.0
 
@@ -53,7 +54,7 @@ def describe(traces: TraceSet, name: str) -> dict[str, object]:
         "name": name,
         "model": traces.model,
         "requests": len(traces.requests),
-        "tokens": sum(len(request.experts) for request in traces.requests),
+        "tokens": sum(column(traces.requests, "steps")),
         "layers": traces.layers,
         "experts": traces.experts,
         "top_k": traces.top_k,
