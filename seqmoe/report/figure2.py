@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -58,8 +59,11 @@ class Figure2:
             for one in probes(group):
                 shared = {"host": group.host, "traces": one.record.cell.traces, "digest": one.record.digest,
                           "model": group.traces["model"], "order": order_of(one)}  # fmt: skip
-                names = ("epoch", "minutes", "tokens", "loss", "validation_loss", "recall")
-                rows += [shared | {name: point.get(name) for name in names} for point in one.curve]
+                names = ("minutes", "tokens", "loss", "validation_loss", "recall")
+                rows += [
+                    shared | {"epochs": epochs(one, point)} | {name: point.get(name) for name in names}
+                    for point in one.curve
+                ]
         for _, claim in self.claims[self.claims["id"].isin(list(_TICKS))].iterrows():
             order = "shuffled" if "shuffled" in claim["id"] else "ordered"
             value = float(claim["value"]) / 100
@@ -69,7 +73,7 @@ class Figure2:
     def _lines(self, group: Group, name: str) -> tuple[Line, ...]:
         lines = []
         for one in probes(group):
-            points = [(p["epoch"], p[name]) for p in one.curve if p.get(name) is not None]
+            points = [(epochs(one, p), p[name]) for p in one.curve if p.get(name) is not None]
             if points:
                 x, y = zip(*points, strict=True)
                 ordered = one.record.cell.options.ordered
@@ -84,6 +88,12 @@ def probes(group: Group) -> list[Judged]:
     """The trained predictors of a group, ordered sequences first."""
     everything = [one for one in (*group.predictors, *group.ablation) if one.record.cell.trained]
     return sorted(everything, key=lambda one: not one.record.cell.options.ordered)
+
+
+def epochs(one: Judged, point: dict[str, Any]) -> float:
+    """Passes over the training sequences at a point of the curve, parts of one included where the record tells."""
+    whole = one.training.get("epoch_tokens")
+    return float(point["tokens"] / whole if whole else point["epoch"])
 
 
 def order_of(one: Judged) -> str:

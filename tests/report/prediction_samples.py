@@ -93,5 +93,5 @@ def fig2_records(traces: str | None = None, shuffled: float = 0.45) -> list[Pred
     found = []
     for cell in load_prediction_suite(HOME.suites / "fig2.toml").cells("quick", traces=traces):
         points = curve(0.82) if cell.options.ordered else curve(shuffled, rising=False)
-        found.append(record(cell, training={"minutes": cell.minutes, "curve": points}))
+        found.append(record(cell, training={"minutes": cell.minutes, "curve": points, "epoch_tokens": 240_000}))
     return found

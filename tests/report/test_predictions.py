@@ -198,7 +198,9 @@ def test_figure_2_draws_the_curves_of_both_orders() -> None:
     figure = Figure2(groups_of(fig2_records(REAL)), CLAIMS)
     rise, loss, printed = figure.panels(figure.groups[0])
     assert [(line.name, line.look) for line in rise.lines] == [("ordered", "solid"), ("shuffled", "dashed")]
-    assert rise.lines[1].y == (0.45,) * 12 and rise.lines[0].x == tuple(range(1, 13)) and not loss.percent
+    assert (
+        rise.lines[1].y == (0.45,) * 12 and rise.lines[0].x == tuple(n / 2 for n in range(1, 13)) and not loss.percent
+    )
     assert [tick.text for tick in printed.ticks] == ["92%", "23%", "> 90%"]
     assert [fact.value for fact in facts2(figure, figure.groups[0])] == ["81.4%", "45.0%"]
     said = sentence2(figure, figure.groups[0])

@@ -23,6 +23,7 @@ from seqmoe.spec.prediction import PredictionCell
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import digest, load_traces
 from seqmoe.traces.split import split
+from seqmoe.traces.summary import column
 
 # Steps of the rollout after the next one: eight in all (paper, section 5).
 LOOKAHEAD = 7
@@ -118,6 +119,8 @@ def _fit(cell: PredictionCell, train: TraceSet, work: Path, progress: Emit) -> t
         fitted, validation, options, work=work, progress=lambda state: tell({"stage": "training"} | _plain(state))
     )
     training |= {"traces": digest(train), "validation_requests": len(validation.requests)}
+    # What one pass over the sequences is, so that a learning curve can be drawn over parts of an epoch too.
+    training |= {"epoch_tokens": sum(column(fitted.requests, "steps"))}
     return (predictor if table is None else WithHashed(predictor, table)), training
 
 
