@@ -25,7 +25,8 @@ class RequestTrace:
     ``phase`` uint8 [steps], `PREFILL` or `DECODE`; ``token_ids`` int32 [steps], or None. ``prompt_length`` counts the
     prompt's tokens even where their routing is missing, and is 0 where it is not known; ``first_position`` is the
     position in the request of the first step that is here. ``early`` int16 [steps, layers, m] are the experts that a
-    layer's router chooses on the state that the layer before it received, best first; `MISSING` for layer 0.
+    layer's router chooses on the state that the layer before it received, best first; `MISSING` for layer 0. Requests
+    of one ``group`` continue the same prompt or conversation: they never fall on both sides of a split.
     """
 
     experts: NDArray[np.int16]
@@ -38,6 +39,7 @@ class RequestTrace:
     first_position: int = 0
     dataset: str = ""
     identifier: str = ""
+    group: str = ""
 
     def __post_init__(self) -> None:
         if self.experts.ndim != 3:

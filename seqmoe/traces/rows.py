@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seqmoe.spec.trace import MISSING, RequestTrace
 from seqmoe.traces.summary import request_digest
 
-BRIEF = ("identifier", "dataset", "digest", "steps", "prompt_length", "first_position")
+BRIEF = ("identifier", "group", "dataset", "digest", "steps", "prompt_length", "first_position")
 _BYTE_MISSING = 255
 
 
@@ -21,7 +21,7 @@ def features(experts: int, half: bool) -> Any:
     ids, real = List(Value(expert_type(experts))), List(Value("float16" if half else "float32"))
     lists = {"phase": List(Value("uint8")), "experts": ids, "weights": real, "logits": real}
     lists |= {"token_ids": List(Value("int32")), "early": ids}
-    kinds = ("string", "string", "string", "int32", "int32", "int32")
+    kinds = ("string", "string", "string", "string", "int32", "int32", "int32")
     return Features({name: Value(kind) for name, kind in zip(BRIEF, kinds, strict=True)} | lists)
 
 
@@ -42,6 +42,7 @@ def row_of(request: RequestTrace, experts: int, half: bool) -> dict[str, Any]:
     ids = np.dtype(expert_type(experts))
     return {
         "identifier": request.identifier,
+        "group": request.group,
         "dataset": request.dataset,
         "digest": request_digest(request),
         "steps": len(request.experts),
@@ -92,6 +93,7 @@ def request_of(table: Any, layers: int, top_k: int) -> RequestTrace:
         first_position=int(table.column("first_position")[0].as_py()),
         dataset=table.column("dataset")[0].as_py(),
         identifier=table.column("identifier")[0].as_py(),
+        group=table.column("group")[0].as_py(),
     )
 
 

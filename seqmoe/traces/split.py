@@ -61,19 +61,37 @@ def where(traces: TraceSet, keep: Callable[[Summary], bool]) -> TraceSet:
 def split(traces: TraceSet, test_share: float = 0.1, seed: int = 0) -> tuple[TraceSet, TraceSet]:
     """Training and test requests, both lazy, each in the set's order.
 
-    Which part a request falls into depends on the hash of ``seed`` and its identifier (its index where it has none), so
-    it is the same wherever the set is kept, and hardly changes when requests are added. The test part has
-    ``round(test_share * requests)`` of them, at least one, and leaves at least one. Raises `InputError` for a share
-    outside (0, 1) and for fewer than two requests.
+    Requests of one group (samples of one prompt, turns of one conversation) stay together; a request without a group is
+    one of its own. Which part a group falls into depends on the hash of ``seed`` and its name (without a group the
+    identifier, or else the index), so it is the same wherever the set is kept, and hardly changes when requests are
+    added. Whole groups are taken for the test part until it has ``round(test_share * requests)`` requests; each part
+    has at least one. Raises `InputError` for a share outside (0, 1), and where there is only one group.
     """
-    count = len(traces.requests)
     if not 0 < test_share < 1:
         raise InputError(f"test share {test_share}: expected a number between 0 and 1, for example 0.1")
-    if count < 2:
-        raise InputError(f"{traces.model}: {count} request cannot be split into training and test")
-    size = min(max(round(test_share * count), 1), count - 1)
-    ranked = sorted(range(count), key=[_rank(seed, name) for name in _distinct(traces.requests)].__getitem__)
-    return subset(traces, sorted(ranked[size:])), subset(traces, sorted(ranked[:size]))
+    count = len(traces.requests)
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(_groups(traces.requests)):
+        groups.setdefault(name, []).append(index)
+    if len(groups) < 2:
+        raise InputError(
+            f"{traces.model}: {count} {'request' if count == 1 else 'requests of one prompt'} cannot be split into "
+            "training and test"
+        )
+    test: list[int] = []
+    for name in sorted(groups, key=lambda name: _rank(seed, name)):
+        left = round(test_share * count) - len(test)
+        if test and (left <= 0 or len(test) + len(groups[name]) >= count):
+            break
+        test += groups[name]
+    chosen = set(test)
+    return subset(traces, [index for index in range(count) if index not in chosen]), subset(traces, sorted(test))
+
+
+def _groups(requests: Sequence[RequestTrace]) -> list[str]:
+    """Every request's group; one that has none is a group of its own."""
+    own = _distinct(requests)
+    return [f"\0{group}" if group else name for group, name in zip(column(requests, "group"), own, strict=True)]
 
 
 def _distinct(requests: Sequence[RequestTrace]) -> list[str]:

@@ -30,7 +30,7 @@ class Columns(Protocol):
     """A sequence of requests that can tell a column without reading the routing."""
 
     def column(self, name: str) -> list[Any]:
-        """The values of ``identifier``, ``dataset``, ``steps``, ``prompt_length`` or ``digest``, request by request."""
+        """The values of one of `seqmoe.traces.rows.BRIEF`, request by request."""
         ...
 
 
@@ -54,7 +54,13 @@ def summaries(requests: Sequence[RequestTrace]) -> list[Summary]:
 def request_digest(request: RequestTrace) -> str:
     """16 hex digits of the SHA-256 over everything that a request holds; equal wherever it is kept."""
     state = hashlib.sha256()
-    about = (request.prompt_length, request.first_position, request.dataset, request.identifier)
+    about: tuple[int | str, ...] = (
+        request.prompt_length,
+        request.first_position,
+        request.dataset,
+        request.identifier,
+        *([request.group] if request.group else []),
+    )
     state.update(repr(about).encode())
     for name in _ARRAYS:
         values = getattr(request, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trace_samples import EXPERTS, LAYERS, TOP_K, cycling
+from cycling_traces import EXPERTS, LAYERS, TOP_K, cycling
 
 from seqmoe.predictor.base import step_by_step
 from seqmoe.predictor.confidence import fit_line
@@ -124,7 +124,7 @@ def test_a_killed_training_resumes_to_the_same_result(learned, tmp_path):
     script = f"""
         import sys, os, signal
         sys.path[:0] = [{str(Path(__file__).parent)!r}]
-        from trace_samples import cycling
+        from cycling_traces import cycling
         from seqmoe.predictor.training import TrainingOptions, train_predictor, loop
         from pathlib import Path
         loop.CHECKPOINT_SECONDS = 0.0
@@ -175,7 +175,7 @@ def test_two_processes_share_the_work(tmp_path):
         import sys
         sys.path[:0] = [{str(Path(__file__).parent)!r}]
         from pathlib import Path
-        from trace_samples import cycling
+        from cycling_traces import cycling
         from seqmoe.predictor.training import TrainingOptions, train_predictor
         options = TrainingOptions("mamba2", tokens=6_000, **{SMALL!r})
         predictor, record = train_predictor(cycling(), cycling(6, seed=9), options)

@@ -18,7 +18,7 @@ END = 256
 
 
 def requests(*prompts):
-    return [Request(f"r{n}", "", tuple(prompt), request_seed(0, f"r{n}")) for n, prompt in enumerate(prompts)]
+    return [Request(f"r{n}", f"r{n}", "", tuple(prompt), request_seed(0, f"r{n}")) for n, prompt in enumerate(prompts)]
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,20 @@ def test_requests_without_or_with_equal_names_are_split_too():
         assert (len(train.requests), len(test.requests)) == (7, 3)
 
 
+def test_samples_of_one_prompt_stay_together(tmp_path):
+    grouped = trace_set(30)
+    requests = tuple(replace(r, group=f"prompt-{n // 3}") for n, r in enumerate(grouped.requests))
+    grouped = replace(grouped, requests=requests)
+    train, test = split(grouped, 0.2, 3)
+    assert not {r.group for r in train.requests} & {r.group for r in test.requests}
+    assert (len(train.requests), len(test.requests)) == (24, 6)
+    write_store(grouped, tmp_path / "s")
+    stored = split(open_store(tmp_path / "s"), 0.2, 3)[1]
+    assert [r.identifier for r in stored.requests] == [r.identifier for r in test.requests]
+    with pytest.raises(InputError, match="3 requests of one prompt cannot be split"):
+        split(replace(grouped, requests=requests[:3]))
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.1, 2])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(InputError, match="between 0 and 1"):

@@ -177,6 +177,7 @@ def _request_trace(request: Request, sequence: Sequence[int], routing: SequenceR
     return RequestTrace(
         routing.experts, phase, routing.weights, routing.logits, np.array(sequence, dtype=np.int32), routing.early,
         prompt_length=len(request.prompt), dataset=request.dataset, identifier=request.identifier,
+        group=request.group,
     )  # fmt: skip
 
 

@@ -60,7 +60,9 @@ class TracedModel:
             if len(ids) + options.tokens > context:
                 skipped.append(prompt.identifier)
                 continue
-            requests.append(Request(identifier, prompt.dataset, ids, request_seed(options.seed, identifier)))
+            requests.append(
+                Request(identifier, prompt.identifier, prompt.dataset, ids, request_seed(options.seed, identifier))
+            )
         if not requests:
             raise InputError(f"tokens = {options.tokens}: no prompt fits the model's context of {context} with it")
         return requests, list(dict.fromkeys(skipped))

@@ -66,9 +66,13 @@ class CollectOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sequence to be made: the prompt as token ids, and the seed of its own random numbers."""
+    """One sequence to be made: the prompt as token ids, and the seed of its own random numbers.
+
+    ``group`` is the prompt's identifier, which all its samples share.
+    """
 
     identifier: str
+    group: str
     dataset: str
     prompt: tuple[int, ...]
     seed: int
