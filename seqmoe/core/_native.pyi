@@ -99,3 +99,37 @@ def reduce_contributions(contribution: _Array, out: _Array) -> None: ...
 def replay(
     keys: int, slots: int, start: NDArray[np.int64], key: NDArray[np.int32], count_from: int, policy: int
 ) -> tuple[int, int, int]: ...
+
+class EventLoop:
+    def __init__(
+        self,
+        layers: int,
+        experts: int,
+        slots: int,
+        prefetch: bool,
+        link: float,
+        order: int,
+        reserve_at_creation: bool,
+        fetch_limit: int | None,
+        alpha: float,
+        sequential: bool,
+        bands: list[int],
+    ) -> None: ...
+    @property
+    def position(self) -> int: ...
+    def feed(
+        self,
+        step: NDArray[np.int64],
+        layer: NDArray[np.int32],
+        start: NDArray[np.int64],
+        expert: NDArray[np.int32],
+        count: bool,
+        accessed: NDArray[np.float32] | None,
+        used: NDArray[np.float32] | None,
+        forecast: NDArray[np.float32] | None,
+        ranges: list[tuple[int, int]],
+        task_expert: NDArray[np.int32] | None,
+        task_confidence: NDArray[np.float32] | None,
+    ) -> None: ...
+    def counts(self) -> dict[str, Any]: ...
+    def forget(self) -> None: ...

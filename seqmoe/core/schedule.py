@@ -8,11 +8,16 @@ deadline more than 2^20 positions ahead, raises ``ValueError``.
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.core import _native
+
+# In the order of the enumeration in native/orders.h.
+Order = Literal["matroid", "infinity", "promoe", "confidence", "edf"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 def feasible_set(

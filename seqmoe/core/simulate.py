@@ -1,4 +1,4 @@
-"""The hit-rate replay: a routing trace through one cache, in C++."""
+"""Routing traces through one pool: the event loop over scores and tasks, and a faster replay of three policies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.core import _native
+from seqmoe.core.loop import EventLoop, LoopCounts, PrefetchRules
+
+__all__ = ["POLICIES", "EventLoop", "LoopCounts", "PrefetchRules", "ReplayCounts", "replay"]
 
 # In the order of the enumeration in native/replay.h.
 POLICIES = ("lru", "lfu", "belady")

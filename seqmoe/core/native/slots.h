@@ -49,6 +49,8 @@ class SlotTable {
   int32_t slots() const { return static_cast<int32_t>(state_.size()); }
   int32_t fetch_limit() const { return fetch_limit_; }
   int32_t fetching() const { return fetching_; }
+  // What is in FETCH stays there, even if it is more.
+  void limit_fetch(int32_t limit) { fetch_limit_ = limit; }
 
   State state(int32_t slot) const { return state_[slot]; }
   int32_t owner(int32_t slot) const { return owner_[slot]; }
@@ -140,9 +142,11 @@ class SlotTable {
   int32_t load(int32_t key) {
     check_absent(key);
     const int32_t slot = victim();
-    if (slot != kAbsent) occupy(slot, key, State::compute);
+    if (slot != kAbsent) load_at(slot, key);
     return slot;
   }
+
+  void load_at(int32_t slot, int32_t key) { occupy(slot, key, State::compute); }
 
   // A landing counts only if its tag is the one the slot expects; a stale one changes nothing.
   bool land(int32_t slot, int64_t tag, bool ok) {

@@ -16,16 +16,9 @@
 #include "budget.h"
 #include "link.h"
 #include "schedule.h"
+#include "task.h"
 
 namespace seqmoe {
-
-struct Task {
-  int32_t key;
-  int32_t slot;
-  int64_t tag;
-  int64_t deadline;
-  float confidence;
-};
 
 struct Landing {
   Task task;
