@@ -92,6 +92,14 @@ def select(
     budget_current: float,
     budget_average: float,
 ) -> int: ...
+def first_task(
+    order: int,
+    deadline: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+    position: int,
+    layers: int,
+    earliest: int,
+) -> int: ...
 def moe_swiglu(
     x: _Array, gate_up: _Array, down: _Array, slots: _Array, weights: _Array, contribution: _Array
 ) -> None: ...

@@ -1,5 +1,10 @@
 """Joint prefetch scheduling: Job Sequencing with Deadlines by matroid greedy, then EDF (paper, Algorithm 1).
 
+`ORDERS` are the ways to say which task is sent next. ``matroid`` is the paper's. The others look at one task at a time
+(paper, section 3.2): ``infinity`` is MoE-Infinity's, the highest ``confidence * (1 - (deadline - position) / (layers +
+1))``; ``promoe`` is ProMoE's, the earliest deadline, then the highest confidence; ``confidence`` is the highest alone,
+``edf`` the earliest deadline alone, which knows no confidence.
+
 Tasks are parallel arrays: ``deadline`` int64 [n], the position of the event that needs the expert, and ``confidence``
 float32 [n]. Ties everywhere: higher confidence, then earlier deadline, then lower index. A NaN confidence, or a
 deadline more than 2^20 positions ahead, raises ``ValueError``.
@@ -58,6 +63,30 @@ def select(
     """Index of the task to send next, the earliest deadline of the feasible set (line 11); -1 if it is empty."""
     _check(deadline, confidence, position, budget_current, budget_average)
     return _native.select(deadline, confidence, position, budget_current, budget_average)
+
+
+def first_task(
+    order: Order,
+    deadline: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+    position: int,
+    layers: int,
+    earliest: int | None = None,
+) -> int:
+    """Index of the task that an order other than ``matroid`` sends next; -1 if there is none.
+
+    Tasks due before ``earliest`` are no candidates; it is ``position + 2`` by default, as in Algorithm 1, line 4.
+    """
+    if order not in ORDERS[1:]:
+        raise ValueError(f"order {order!r}: must be one of {', '.join(ORDERS[1:])}; select() is for the matroid's")
+    if layers < 1:
+        raise ValueError(f"layers = {layers}: must be at least 1")
+    _check(deadline, confidence, position)
+    if np.isnan(confidence).any():
+        raise ValueError("a confidence is not a number")
+    if earliest is None:
+        earliest = position + 2
+    return _native.first_task(ORDERS.index(order), deadline, confidence, position, layers, earliest)
 
 
 def _check(

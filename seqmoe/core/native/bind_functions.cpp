@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "moe.h"
+#include "orders.h"
 #include "replay.h"
 #include "schedule.h"
 
@@ -45,6 +46,14 @@ void bind_schedule(nb::module_& module) {
         return Scheduler().select(deadline.data(), confidence.data(), deadline.size(), capacity);
       },
       "deadline"_a, "confidence"_a, "position"_a, "budget_current"_a, "budget_average"_a);
+  module.def(
+      "first_task",
+      [](int order, Vector<int64_t> deadline, Vector<float> confidence, int64_t position, int32_t layers,
+         int64_t earliest) {
+        const Precedence before{static_cast<Order>(order), deadline.data(), confidence.data(), position, layers};
+        return first_of(before, deadline.size(), earliest);
+      },
+      "order"_a, "deadline"_a, "confidence"_a, "position"_a, "layers"_a, "earliest"_a);
 }
 
 void bind_moe(nb::module_& module) {

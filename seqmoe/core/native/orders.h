@@ -12,7 +12,7 @@ enum class Order { matroid, infinity, promoe, confidence, edf };
 
 // MoE-Infinity's priority (paper, section 3.2): a task loses weight with the layers that are left until it is due.
 inline double infinity_priority(float confidence, int64_t deadline, int64_t position, int32_t layers) {
-  return confidence * (1 - static_cast<double>(deadline - position) / (layers + 1));
+  return confidence * (1 - static_cast<double>(deadline - position) / (layers + 1.0));
 }
 
 // Whether task a goes before task b by one of the orders that look at one task at a time.
