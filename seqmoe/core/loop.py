@@ -186,6 +186,10 @@ class EventLoop:
         arrays = {name: np.array(value, dtype=np.int64) for name, value in counts.items() if isinstance(value, list)}
         return LoopCounts(**(counts | arrays))
 
+    def pool(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The expert key in each slot, -1 for none, and its state (`seqmoe.core.slots`), both [slots]."""
+        return self._loop.pool()
+
     def forget(self) -> None:
         """A new request begins: an empty pool, no scores, no tasks, clock 0."""
         self._loop.forget()

@@ -1,4 +1,5 @@
 #include <Python.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <algorithm>
 #include <utility>
@@ -91,21 +92,28 @@ void bind_moe(nb::module_& module) {
 
 // The face in seqmoe/core/simulate.py has checked the arguments.
 void bind_replay(nb::module_& module) {
-  module.def(
-      "replay",
-      [](size_t keys, size_t slots, Vector<int64_t> start, Vector<int32_t> key, size_t count_from, int policy) {
-        const Routing routing{keys, start.size() - 1, start.data(), key.data()};
-        ReplayCounts counts;
-        {
-          nb::gil_scoped_release unlocked;
-          counts = replay(routing, slots, count_from, static_cast<Policy>(policy), [] {
-            nb::gil_scoped_acquire locked;
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-          });
-        }
+  nb::class_<Replay>(module, "Replay")
+      .def(
+          "feed",
+          [](Replay& self, Vector<int32_t> layer, Vector<int64_t> start, Vector<int32_t> expert, size_t count_from) {
+            const Routing block{layer.size(), layer.data(), start.data(), expert.data()};
+            nb::gil_scoped_release unlocked;
+            self.feed(block, count_from, [] {
+              nb::gil_scoped_acquire locked;
+              if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            });
+          },
+          "layer"_a, "start"_a, "expert"_a, "count_from"_a)
+      .def("counts", [](const Replay& self) {
+        const ReplayCounts& counts = self.counts();
         return nb::make_tuple(counts.hits, counts.needed, counts.evictions);
+      });
+  module.def(
+      "make_replay",
+      [](int32_t layers, int32_t experts, size_t slots, int policy, bool sequential) {
+        return make_replay(layers, experts, slots, static_cast<Policy>(policy), sequential);
       },
-      "keys"_a, "slots"_a, "start"_a, "key"_a, "count_from"_a, "policy"_a);
+      "layers"_a, "experts"_a, "slots"_a, "policy"_a, "sequential"_a);
 }
 
 }  // namespace

@@ -88,6 +88,14 @@ void bind_loop(nb::module_& module) {
           },
           "step"_a, "layer"_a, "start"_a, "expert"_a, "count"_a, "accessed"_a.none(), "used"_a.none(),
           "forecast"_a.none(), "ranges"_a, "task_expert"_a.none(), "task_confidence"_a.none())
+      .def("pool",
+           [](EventLoop& self) {
+             SlotTable& table = self.table();
+             std::vector<int32_t> owner(table.owner_data(), table.owner_data() + table.slots());
+             std::vector<int32_t> state;
+             for (int32_t slot = 0; slot < table.slots(); ++slot) state.push_back(static_cast<int32_t>(table.state(slot)));
+             return nb::make_tuple(to_numpy(std::move(owner)), to_numpy(std::move(state)));
+           })
       .def("counts", [](const EventLoop& self) { return to_dict(self.counts()); })
       .def("forget", &EventLoop::forget)
       .def_prop_ro("position", &EventLoop::position);

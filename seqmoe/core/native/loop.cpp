@@ -78,6 +78,7 @@ void EventLoop::feed(const Block& block, bool count, const std::function<void()>
 // Step 1 of the paper's pipeline; what is overdue and still queued is dropped.
 void EventLoop::arrive(int64_t position) {
   position_ = position;
+  table_.begin_event(0, nullptr, 0);
   if (!link_) return;
   drop(link_->take([&](const Task& task) { return task.deadline <= position; }));
   land_finished();

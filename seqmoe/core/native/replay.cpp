@@ -1,93 +1,160 @@
 #include "replay.h"
 
+#include <algorithm>
 #include <limits>
-#include <set>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "indexes.h"
 
 namespace seqmoe {
 namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+// Each kind of policy holds the residents. It is told of every needed expert that is not resident, then of all keys of
+// the event, which are accesses `first`, first + 1, ... of the block; these it may reorder.
 
-// For every access, the next event that needs the same expert.
-std::vector<int64_t> next_uses(const Routing& routing) {
-  std::vector<int64_t> upcoming(routing.keys, kNever);
-  std::vector<int64_t> next(routing.start[routing.events]);
-  for (size_t event = routing.events; event-- > 0;)
-    for (int64_t i = routing.start[event]; i < routing.start[event + 1]; ++i)
-      next[i] = std::exchange(upcoming[routing.key[i]], static_cast<int64_t>(event));
-  return next;
-}
+struct Lru {
+  explicit Lru(size_t keys) : index(keys) {}
+  void miss(int32_t) {}
 
-// Every policy is a score: the resident expert with the least one goes, ties by the lower key.
-class Cache {
- public:
-  Cache(size_t keys, size_t slots) : slots_(slots), score_(keys, 0), resident_(keys, false) {}
-
-  // Whether the expert is resident; until it is put back, it cannot be evicted.
-  bool set_aside(int32_t key) { return resident_[key] && order_.erase({score_[key], key}) > 0; }
-
-  bool make_room(size_t held) {
-    if (order_.size() + held <= slots_) return false;
-    resident_[order_.begin()->second] = false;
-    order_.erase(order_.begin());
-    return true;
+  // Experts of one event are equally recent: the lower key goes first.
+  void put(int32_t* keys, size_t count, int64_t, size_t) {
+    if (count > 1) std::sort(keys, keys + count);
+    for (size_t i = 0; i < count; ++i) index.append(keys[i]);
   }
 
-  void put(int32_t key, int64_t score) {
-    score_[key] = score;
-    resident_[key] = true;
-    order_.insert({score, key});
+  RecencyIndex index;
+};
+
+// By the number of events that needed the expert, then recency.
+template <bool resident_only>
+struct Lfu {
+  explicit Lfu(size_t keys) : index(keys), uses(keys, 0) {}
+
+  void miss(int32_t key) {
+    if (resident_only) uses[key] = 0;
+  }
+
+  void put(const int32_t* keys, size_t count, int64_t event, size_t) {
+    for (size_t i = 0; i < count; ++i) index.add(keys[i], ++uses[keys[i]], event);
+  }
+
+  ScoreIndex index;
+  std::vector<int64_t> uses;
+};
+
+// By the nearness of the next event that needs the expert.
+struct Belady {
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  explicit Belady(size_t keys) : index(keys), upcoming(keys) {}
+
+  void show(const std::vector<int32_t>& key, const std::vector<int64_t>& event_of) {
+    std::fill(upcoming.begin(), upcoming.end(), kNever);
+    next.resize(key.size());
+    for (size_t i = key.size(); i-- > 0;) next[i] = std::exchange(upcoming[key[i]], event_of[i]);
+  }
+
+  void miss(int32_t) {}
+
+  void put(const int32_t* keys, size_t count, int64_t, size_t first) {
+    for (size_t i = 0; i < count; ++i) index.add(keys[i], -next[first + i], 0);
+  }
+
+  ScoreIndex index;
+  std::vector<int64_t> upcoming;
+  std::vector<int64_t> next;
+};
+
+template <class Kind>
+class ReplayOf final : public Replay {
+ public:
+  ReplayOf(int32_t layers, int32_t experts, size_t slots, bool sequential)
+      : experts_(experts),
+        slots_(slots),
+        sequential_(sequential),
+        kind_(static_cast<size_t>(layers) * experts),
+        seen_(sequential ? 0 : static_cast<size_t>(layers) * experts, 0) {}
+
+  void feed(const Routing& block, size_t count_from, const std::function<void()>& heartbeat) override {
+    foresee(block);
+    for (size_t event = 0; event < block.events; ++event) {
+      if (event % 65536 == 65535) heartbeat();
+      const size_t first = static_cast<size_t>(block.start[event]);
+      const size_t last = static_cast<size_t>(block.start[event + 1]);
+      const int32_t base = block.layer[event] * experts_;
+      ReplayCounts now;
+      const size_t size = sequential_ ? 1 : last - first;
+      for (size_t begin = first; begin < last; begin += size) {
+        keys_.assign(block.expert + begin, block.expert + begin + size);
+        need(base, begin, now);
+      }
+      if (event < count_from) continue;
+      counts_.hits += now.hits;
+      counts_.needed += static_cast<int64_t>(last - first);
+      counts_.evictions += now.evictions;
+    }
   }
 
  private:
+  void need(int32_t base, size_t first, ReplayCounts& now) {
+    ++clock_;
+    for (int32_t& key : keys_) {
+      key += base;
+      if (!sequential_ && std::exchange(seen_[key], clock_) == clock_)
+        throw std::invalid_argument("an event names expert " + std::to_string(key - base) + " twice");
+      // Taken out until it is put back: nothing that an event needs is evicted by it.
+      if (kind_.index.holds(key)) {
+        kind_.index.remove(key);
+        ++now.hits;
+      } else {
+        kind_.miss(key);
+      }
+    }
+    for (; kind_.index.size() + keys_.size() > slots_; ++now.evictions) kind_.index.remove_first();
+    kind_.put(keys_.data(), keys_.size(), clock_, first);
+  }
+
+  // Only Belady looks ahead.
+  void foresee(const Routing& block) {
+    if constexpr (std::is_same_v<Kind, Belady>) {
+      std::vector<int32_t> key(block.start[block.events]);
+      std::vector<int64_t> event_of(key.size());
+      for (size_t event = 0; event < block.events; ++event)
+        for (int64_t i = block.start[event]; i < block.start[event + 1]; ++i) {
+          key[i] = block.layer[event] * experts_ + block.expert[i];
+          event_of[i] = sequential_ ? i : static_cast<int64_t>(event);
+        }
+      kind_.show(key, event_of);
+    }
+  }
+
+  int32_t experts_;
   size_t slots_;
-  std::vector<int64_t> score_;
-  std::vector<bool> resident_;
-  std::set<std::pair<int64_t, int32_t>> order_;
+  bool sequential_;
+  Kind kind_;
+  std::vector<int64_t> seen_;
+  std::vector<int32_t> keys_;
+  int64_t clock_ = 0;
 };
 
 }  // namespace
 
-ReplayCounts replay(const Routing& routing, size_t slots, size_t count_from, Policy policy,
-                    const std::function<void()>& heartbeat) {
-  Cache cache(routing.keys, slots);
-  const std::vector<int64_t> next = policy == Policy::belady ? next_uses(routing) : std::vector<int64_t>();
-  std::vector<int64_t> uses(routing.keys, 0);
-  std::vector<size_t> seen(routing.keys, 0);
-  ReplayCounts counts;
-  for (size_t event = 0; event < routing.events; ++event) {
-    if (event % 65536 == 65535) heartbeat();
-    const int64_t first = routing.start[event];
-    const int64_t last = routing.start[event + 1];
-    const size_t needed = static_cast<size_t>(last - first);
-    if (needed > slots)
-      throw std::runtime_error("event " + std::to_string(event) + " needs " + std::to_string(needed) +
-                               " experts at once, but there are " + std::to_string(slots) + " slots");
-    ReplayCounts now;
-    now.needed = last - first;
-    for (int64_t i = first; i < last; ++i) {
-      if (std::exchange(seen[routing.key[i]], event + 1) == event + 1)
-        throw std::invalid_argument("event " + std::to_string(event) + " names an expert twice");
-      now.hits += cache.set_aside(routing.key[i]);
-    }
-    while (cache.make_room(needed)) ++now.evictions;
-    for (int64_t i = first; i < last; ++i) {
-      const int32_t key = routing.key[i];
-      const int64_t recency = static_cast<int64_t>(event);
-      // Equal frequencies are told apart by recency, which never outweighs one more use.
-      const int64_t frequency = ++uses[key] * static_cast<int64_t>(routing.events) + recency;
-      cache.put(key, policy == Policy::lru ? recency : policy == Policy::lfu ? frequency : -next[i]);
-    }
-    if (event < count_from) continue;
-    counts.hits += now.hits;
-    counts.needed += now.needed;
-    counts.evictions += now.evictions;
+std::unique_ptr<Replay> make_replay(int32_t layers, int32_t experts, size_t slots, Policy policy, bool sequential) {
+  switch (policy) {
+    case Policy::lru:
+      return std::make_unique<ReplayOf<Lru>>(layers, experts, slots, sequential);
+    case Policy::lfu:
+      return std::make_unique<ReplayOf<Lfu<false>>>(layers, experts, slots, sequential);
+    case Policy::lfu_resident:
+      return std::make_unique<ReplayOf<Lfu<true>>>(layers, experts, slots, sequential);
+    case Policy::belady:
+      return std::make_unique<ReplayOf<Belady>>(layers, experts, slots, sequential);
   }
-  return counts;
+  throw std::invalid_argument("unknown policy");
 }
 
 }  // namespace seqmoe

@@ -51,3 +51,16 @@ def select(deadline, confidence, position, current, average):
     chosen = [candidates[index] for index in kept]
     next_task = min(chosen, key=lambda task: (deadline[task], -confidence[task], task), default=-1)
     return sorted(chosen), next_task
+
+
+def first_task(order, deadline, confidence, position, layers, earliest=None):
+    """What each of the rivals' orders sends next, -1 for nothing."""
+    rules = {
+        "infinity": lambda task: -confidence[task] * (1 - (deadline[task] - position) / (layers + 1)),
+        "promoe": lambda task: deadline[task],
+        "confidence": lambda task: -confidence[task],
+        "edf": lambda task: (deadline[task], task),
+    }
+    earliest = position + 2 if earliest is None else earliest
+    candidates = [task for task in range(len(deadline)) if deadline[task] >= earliest]
+    return min(candidates, key=lambda task: (rules[order](task), rank(task, deadline, confidence)), default=-1)

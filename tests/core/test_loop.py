@@ -1,0 +1,258 @@
+"""Protects the event loop: after every event its pool and counts equal the plain-Python twin's, and it never hangs."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import astuple, dataclass, fields
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twins.loop import COMPUTE, FETCH, Loop
+
+from seqmoe.core.loop import EventLoop, LoopCounts, PrefetchRules
+from seqmoe.core.schedule import ORDERS
+
+LAYERS, EXPERTS, MOST, TASKS = 3, 5, 2, 3
+LINKS = (0.0, 0.3, 0.9, 1.39, 4.0, math.inf)
+RANGES = ((0, 1), (1, 3))
+TOTALS = [field.name for field in fields(LoopCounts) if "_" not in field.name]
+
+
+@dataclass
+class Trace:
+    """Events, and random scores and tasks with many ties; some events are missing, some need nothing."""
+
+    events: list[tuple[int, int, list[int]]]
+    used: np.ndarray
+    forecast: np.ndarray
+    task_expert: np.ndarray
+    task_confidence: np.ndarray
+
+    def block(self, first, last):
+        """The arrays of some of the events, for ``feed``."""
+        events = self.events[first:last]
+        rows = slice(events[0][0], events[-1][0] + 1) if events else slice(0, 0)
+        return {
+            "step": np.array([step for step, _, _ in events], dtype=np.int64),
+            "layer": np.array([layer for _, layer, _ in events], dtype=np.int32),
+            "start": np.cumsum([0] + [len(experts) for *_, experts in events]),
+            "expert": np.array([expert for *_, experts in events for expert in experts], dtype=np.int32),
+            "used": self.used[rows],
+            "forecast": self.forecast[rows],
+            "ranges": RANGES,
+        } | self.tasks(rows)
+
+    def tasks(self, rows):
+        return {"task_expert": self.task_expert[rows], "task_confidence": self.task_confidence[rows]}
+
+
+@st.composite
+def traces(draw, most=MOST, most_steps=10):
+    seed, steps = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, most_steps))
+    missing = draw(st.sampled_from([0.0, 0.0, 0.2]))
+    rng = np.random.default_rng(seed)
+    events = [
+        (step, layer, rng.permutation(EXPERTS)[: rng.integers(0, most + 1)].tolist())
+        for step in range(steps)
+        for layer in range(LAYERS)
+        if rng.random() >= missing
+    ]
+    used, forecast = rng.integers(0, 4, (2, steps, LAYERS, EXPERTS)).astype(np.float32) / 4
+    used[rng.random(used.shape) < 0.05] = np.nan
+    task_expert = rng.integers(-1, EXPERTS, (steps, LAYERS, TASKS)).astype(np.int32)
+    return Trace(events, used, forecast, task_expert, rng.integers(0, 5, task_expert.shape).astype(np.float32) / 4)
+
+
+@st.composite
+def rules(draw):
+    return PrefetchRules(
+        draw(st.sampled_from(LINKS)),
+        draw(st.sampled_from(ORDERS)),
+        draw(st.sampled_from(["creation", "selection"])),
+        draw(st.sampled_from([None, None, 0, 1, 8])),
+        draw(st.sampled_from([0.1, 1.0])),
+    )
+
+
+def twin_event(twin, trace, index):
+    step, layer, experts = trace.events[index]
+    tasks = [
+        (at, int(trace.task_expert[step, at, place]), float(trace.task_confidence[step, at, place]))
+        for at in range(LAYERS)
+        for place in range(TASKS)
+        if trace.task_expert[step, at, place] >= 0
+    ]
+    scores = {"used": trace.used[step, layer].tolist(), "forecast": trace.forecast[step].tolist()}
+    twin.event(step, layer, experts, **scores, ranges=RANGES, tasks=tasks if twin.rules else None)
+
+
+def pool_of(loop):
+    """What each resident is in; no expert may be in two slots."""
+    owner, state = loop.pool()
+    residents = [(divmod(key, EXPERTS), kind) for key, kind in zip(owner.tolist(), state.tolist(), strict=True) if kind]
+    assert len(dict(residents)) == len(residents)
+    assert all((key < 0) == (kind == 0) for key, kind in zip(owner.tolist(), state.tolist(), strict=True))
+    return dict(residents)
+
+
+def totals(loop):
+    counts = loop.counts()
+    return {name: getattr(counts, name) for name in TOTALS}
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["event", "sequential"])
+@settings(deadline=None, max_examples=300)
+@given(trace=traces(), rule=st.none() | rules(), data=st.data())
+def test_every_event_equals_the_twin(sequential, trace, rule, data):
+    slots = data.draw(st.integers(1 if sequential else MOST, LAYERS * EXPERTS))
+    loop = EventLoop(LAYERS, EXPERTS, slots, rule, sequential)
+    twin = Loop(LAYERS, EXPERTS, slots, rule, sequential)
+    for index in range(len(trace.events)):
+        block = trace.block(index, index + 1)
+        if rule is None:
+            block |= {"task_expert": None, "task_confidence": None}
+        loop.feed(**block)
+        twin_event(twin, trace, index)
+        assert pool_of(loop) == twin.state
+        assert totals(loop) == {name: twin.counts[name] for name in TOTALS}
+
+
+@settings(deadline=None, max_examples=150)
+@given(trace=traces(), rule=rules(), cuts=st.lists(st.integers(0, 30), max_size=4), slots=st.integers(MOST, 12))
+def test_blocks_are_the_same_as_the_whole(trace, rule, cuts, slots):
+    whole = EventLoop(LAYERS, EXPERTS, slots, rule, bands=(1, 4))
+    whole.feed(**trace.block(0, None))
+    parts = EventLoop(LAYERS, EXPERTS, slots, rule, bands=(1, 4))
+    edges = sorted({0, *(cut for cut in cuts if cut < len(trace.events)), len(trace.events)})
+    for first, last in pairwise(edges):
+        parts.feed(**trace.block(first, last))
+    assert totals(parts) == totals(whole)
+    assert pool_of(parts) == pool_of(whole)
+    for name in ("layer_hits", "layer_needed", "band_hits", "band_needed"):
+        assert np.array_equal(getattr(parts.counts(), name), getattr(whole.counts(), name))
+
+
+@settings(deadline=None, max_examples=150)
+@given(trace=traces(most_steps=30), rule=rules(), slots=st.integers(MOST, 12), sequential=st.booleans())
+def test_nothing_is_lost(trace, rule, slots, sequential):
+    loop = EventLoop(LAYERS, EXPERTS, slots, rule, sequential)
+    before = {}
+    for index, (_, layer, experts) in enumerate(trace.events):
+        earlier = loop.counts()
+        loop.feed(**trace.block(index, index + 1))
+        pool, counts = pool_of(loop), loop.counts()
+        if not sequential:
+            assert {(layer, expert) for expert in experts} <= pool.keys()
+        # FETCH and COMPUTE are never evicted: such a slot is lost only by a drop, or by giving up what landed unused;
+        # or else, one access at a time, it was used by one and evicted by a later one of the same layer.
+        gone = [expert for expert, state in before.items() if state in (FETCH, COMPUTE) and expert not in pool]
+        assert len(gone) <= counts.dropped - earlier.dropped + counts.wasted - earlier.wasted or sequential
+        before = pool
+        assert counts.needed == counts.hits + counts.misses
+        assert counts.used + counts.wasted <= counts.landed <= counts.sent <= counts.created - counts.dropped
+        assert counts.landed >= counts.sent - list(pool.values()).count(FETCH)
+        held = sum(state == COMPUTE for state in pool.values())
+        assert held <= counts.landed - counts.used - counts.wasted  # all others were released
+
+
+def test_layers_and_bands_add_up():
+    rng = np.random.default_rng(0)
+    steps = 40
+    expert = np.argsort(rng.random((steps, LAYERS, EXPERTS)), axis=-1)[..., :MOST]
+    loop = EventLoop(LAYERS, EXPERTS, 6, bands=(0, 10, 100))
+    arguments = (
+        np.repeat(np.arange(steps), LAYERS),
+        np.tile(np.arange(LAYERS), steps),
+        np.arange(steps * LAYERS + 1) * 2,
+    )
+    loop.feed(*arguments, expert.ravel(), used=rng.random((steps, LAYERS, EXPERTS)))
+    counts = loop.counts()
+    assert counts.layer_hits.sum() == counts.band_hits.sum() == counts.hits > 0
+    assert counts.layer_needed.tolist() == [steps * MOST] * LAYERS
+    assert counts.band_needed.tolist() == [10 * LAYERS * MOST, 30 * LAYERS * MOST, 0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(trace=traces(), rule=rules(), other=traces())
+def test_a_new_request_begins_cold(trace, rule, other):
+    fresh, reused = (EventLoop(LAYERS, EXPERTS, 6, rule) for _ in range(2))
+    reused.feed(**other.block(0, None), count=False)
+    assert not any(astuple(reused.counts())[: len(TOTALS)])
+    reused.forget()
+    for loop in (fresh, reused):
+        loop.feed(**trace.block(0, None))
+    assert totals(fresh) == totals(reused)
+
+
+def test_a_long_loop_can_be_interrupted():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    count = 3_000_000
+    before = signal.signal(signal.SIGALRM, interrupt)
+    arguments = np.arange(count), np.zeros(count), np.arange(count + 1), np.zeros(count)
+    loop = EventLoop(1, 1, 4096)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                loop.feed(*arguments)
+                loop.forget()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+GOOD = {"step": [0, 0], "layer": [0, 2], "start": [0, 2, 4], "expert": [0, 1, 2, 3]}
+ROWS = np.zeros((1, LAYERS, EXPERTS))
+TASK = {"task_expert": np.zeros((1, LAYERS, 1)), "task_confidence": np.zeros((1, LAYERS, 1))}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": [0]}, "steps"),
+        ({"step": [-1, 0]}, "ascend"),
+        ({"layer": [2, 2]}, "ascend"),
+        ({"layer": [0, 3]}, "geometry"),
+        ({"expert": [0, 1, 5, 3]}, "geometry"),
+        ({"expert": [0, 1, 2, 2]}, "twice"),
+        ({"start": [0, 1, 4]}, "needs 3"),
+        ({"start": [0, 3, 2]}, "start"),
+        ({"start": []}, "start"),
+        ({"accessed": np.zeros(3)}, "accessed"),
+        ({"used": ROWS[:, 1:]}, "used"),
+        ({"used": ROWS, "accessed": np.zeros(4)}, "one of them"),
+        ({"forecast": ROWS}, "ranges"),
+        ({"forecast": ROWS, "ranges": ((0, 4),)}, "ranges"),
+        ({"ranges": RANGES, "task_expert": TASK["task_expert"]}, "both"),
+        ({"ranges": RANGES, **TASK, "task_expert": TASK["task_expert"] + 5}, "geometry"),
+        ({"ranges": RANGES, **TASK, "task_confidence": TASK["task_confidence"] * np.nan}, "not a number"),
+        ({"ranges": RANGES, **TASK, "task_confidence": np.zeros((1, LAYERS, 2))}, "task_confidence"),
+        ({"ranges": RANGES, **TASK, "task_expert": np.zeros((2, LAYERS, 1))}, "task_expert"),
+    ],
+)
+def test_wrong_blocks_are_refused_before_anything_runs(change, message):
+    loop = EventLoop(LAYERS, EXPERTS, 2, PrefetchRules(1.0))
+    arrays = {name: np.array(value) if isinstance(value, list) else value for name, value in (GOOD | change).items()}
+    with pytest.raises(ValueError, match=message):
+        loop.feed(**arrays)
+    assert pool_of(loop) == {}
+
+
+def test_wrong_loops_are_refused():
+    for arguments in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (1, 1, 1, None, False, (3, 3))):
+        with pytest.raises(ValueError):
+            EventLoop(*arguments)
+    changes = ({"link": -1.0}, {"link": math.nan}, {"order": "fifo"}, {"reserve": "never"}, {"fetch_limit": -1})
+    for change in (*changes, {"alpha": 0.0}):
+        with pytest.raises(ValueError):
+            PrefetchRules(**({"link": 1.0} | change))
+    with pytest.raises(ValueError, match="PrefetchRules"):
+        EventLoop(LAYERS, EXPERTS, 4).feed(
+            np.array([0]), np.array([0]), np.array([0, 0]), np.array([]), ranges=RANGES, **TASK
+        )
