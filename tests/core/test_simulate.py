@@ -1,4 +1,4 @@
-"""Protects the replay: its counts equal a brute force's, for every policy under both contracts."""
+"""Protects the replay: its counts equal a brute force's and the event loop's, for every policy under both contracts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twins import replay as twin
 
-from seqmoe.core.simulate import POLICIES, replay
+from seqmoe.core.simulate import POLICIES, EventLoop, Replay, replay
 
 LAYERS, EXPERTS = 3, 6
 # Router order matters only under the sequential contract.
@@ -19,19 +19,16 @@ event = st.tuples(st.integers(0, LAYERS - 1), st.lists(st.integers(0, EXPERTS - 
 traces = st.lists(event, max_size=30)
 
 
-def run(events, slots, count_from, policy, sequential=False):
-    counts = replay(
-        LAYERS,
-        EXPERTS,
-        slots,
+def arrays_of(events):
+    return (
         np.array([layer for layer, _ in events], dtype=np.int32),
         np.cumsum([0] + [len(experts) for _, experts in events]),
         np.array([expert for _, experts in events for expert in experts], dtype=np.int32),
-        count_from,
-        policy,
-        sequential,
     )
-    return astuple(counts)
+
+
+def run(events, slots, count_from, policy, sequential=False):
+    return astuple(replay(LAYERS, EXPERTS, slots, *arrays_of(events), count_from, policy, sequential))
 
 
 def keys_of(events):
@@ -54,6 +51,53 @@ def test_sequential_contract_equals_brute_force(policy, events, slots, data):
     singles = [{layer * EXPERTS + expert} for layer, experts in events for expert in experts]
     first = sum(len(experts) for _, experts in events[:count_from])
     assert run(events, slots, count_from, policy, sequential=True) == twin.replay(singles, slots, first, policy)
+
+
+def score_after(policy, accesses):
+    """``accesses`` of (event, key). What the last event that needed the expert leaves as its score."""
+    scores = np.zeros(len(accesses))
+    for place, (event, key) in enumerate(accesses):
+        uses = sum(other == key for _, other in accesses[: place + 1])
+        upcoming = (later for later, other in accesses[place + 1 :] if other == key)
+        scores[place] = {"lru": event, "lfu": uses * 1000 + event, "belady": -next(upcoming, 10**6)}[policy]
+    return scores
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["event", "sequential"])
+@pytest.mark.parametrize("policy", ["lru", "lfu", "belady"])
+@settings(deadline=None)
+@given(events=traces, slots=st.integers(4, 12), data=st.data())
+def test_the_index_equals_the_loop_over_scores(policy, sequential, events, slots, data):
+    count_from = data.draw(st.integers(0, len(events)))
+    keys = [(event, layer * EXPERTS + expert) for event, (layer, experts) in enumerate(events) for expert in experts]
+    if sequential:
+        keys = [(place, key) for place, (_, key) in enumerate(keys)]
+    scores, sizes = score_after(policy, keys), [len(experts) for _, experts in events]
+    loop, place = EventLoop(LAYERS, EXPERTS, slots, sequential=sequential), 0
+    for step, ((layer, experts), size) in enumerate(zip(events, sizes, strict=True)):
+        arrays = np.array([step]), np.array([layer]), np.array([0, size]), np.array(experts)
+        loop.feed(*arrays, count=step >= count_from, accessed=scores[place : place + size])
+        place += size
+    counts = loop.counts()
+    found = counts.hits, counts.needed, counts.evictions, counts.loads
+    assert found == run(events, slots, count_from, policy, sequential)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "lfu_resident"])
+@settings(deadline=None, max_examples=30)
+@given(events=traces, cut=st.integers(0, 30), slots=st.integers(4, 12))
+def test_blocks_are_the_same_as_the_whole(policy, events, cut, slots):
+    parts = Replay(LAYERS, EXPERTS, slots, policy)
+    for block in (events[:cut], events[cut:]):
+        parts.feed(*arrays_of(block))
+    assert astuple(parts.counts()) == run(events, slots, 0, policy)
+
+
+def test_belady_takes_one_block():
+    whole = Replay(1, 4, 2, "belady")
+    whole.feed(*arrays_of([(0, [1])]))
+    with pytest.raises(ValueError, match="whole trace"):
+        whole.feed(*arrays_of([(0, [1])]))
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ NEVER = float("inf")
 
 def replay(events, slots, count_from, policy):
     """``events`` is a list of sets of expert keys. Returns (hits, needed, evictions, loads) from one event on."""
-    resident = set()
+    resident, loaded = set(), {}
     counts = [0, 0, 0, 0]
 
     def score(key, now):
@@ -16,6 +16,8 @@ def replay(events, slots, count_from, policy):
             return uses[-1]
         if policy == "lfu":
             return len(uses), uses[-1]
+        if policy == "lfu_resident":
+            return sum(event >= loaded[key] for event in uses), uses[-1]
         return -next((event for event in range(now, len(events)) if key in events[event]), NEVER)
 
     for now, needed in enumerate(events):
@@ -24,6 +26,7 @@ def replay(events, slots, count_from, policy):
         while len(resident | needed) > slots:
             resident.remove(min(resident - needed, key=lambda key: (score(key, now), key)))
             evictions += 1
+        loaded |= dict.fromkeys(needed - resident, now)
         resident |= needed
         if now >= count_from:
             for index, value in enumerate((len(hits), len(needed), evictions, len(needed - hits))):
