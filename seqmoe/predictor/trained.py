@@ -48,6 +48,7 @@ class TrainedPredictor:
         self.confidence = list(confidence)
         self.psi = psi
         self.settings = settings or {}
+        self.device = next(self.networks[0].parameters()).device
         self._states: list[State] = [network.new_state(1) for network in self.networks]
         self._next: list[Prediction | None] = [None] * len(ranges)
 
@@ -66,14 +67,14 @@ class TrainedPredictor:
     def prefill(self, activation: NDArray[np.float32]) -> None:
         """Take in a prompt, float32 [steps, layers, experts], at once."""
         for index, (first, last) in enumerate(self.ranges):
-            sequence = torch.from_numpy(np.ascontiguousarray(activation[None, :, first:last]))
+            sequence = self._read(activation[None, :, first:last])
             self._next[index] = self.networks[index].prefill(sequence, self._states[index])
 
     @torch.inference_mode()
     def observe(self, activation: NDArray[np.float32], first_layer: int, last_layer: int) -> None:
         """Take in one step's activation of layers ``first_layer`` to ``last_layer`` (exclusive), one of the ranges."""
         index = self._index(first_layer, last_layer)
-        step = torch.from_numpy(np.ascontiguousarray(activation[None, first_layer:last_layer]))
+        step = self._read(activation[None, first_layer:last_layer])
         self._next[index] = self.networks[index].step(step, self._states[index])
 
     @torch.inference_mode()
@@ -85,8 +86,8 @@ class TrainedPredictor:
             shape = (lookahead + 1, last_layer - first_layer, self.experts)
             return Forecast(np.full(shape, self.top_k / self.experts, dtype=np.float32), first_layer)
         rows = self._rollout(index, prediction, lookahead, self._states[index])
-        use = None if prediction.use is None else prediction.use.sigmoid()[0].numpy()
-        return Forecast(torch.stack([row[0] for row in rows]).numpy(), first_layer, use)
+        use = None if prediction.use is None else prediction.use.sigmoid()[0].cpu().numpy()
+        return Forecast(torch.stack([row[0] for row in rows]).cpu().numpy(), first_layer, use)
 
     @torch.inference_mode()
     def forecast_sequence(
@@ -101,13 +102,13 @@ class TrainedPredictor:
         result = np.empty((len(chosen), lookahead + 1, self.layers, self.experts), dtype=np.float32)
         for index, (first, last) in enumerate(self.ranges):
             network = self.networks[index]
-            sequence = torch.from_numpy(np.ascontiguousarray(activation[:, first:last]))
+            sequence = self._read(activation[:, first:last])
             seen = network(sequence[None])
             ahead = None if seen.ahead is None else seen.ahead[0, chosen]
             chosen_only = Prediction(seen.logits[0, chosen], ahead=ahead)
             if not self._feeds_back(index, lookahead):
                 for step, row in enumerate(self._rollout(index, chosen_only, lookahead, None)):
-                    result[:, step, first:last] = row.numpy()
+                    result[:, step, first:last] = row.cpu().numpy()
                 continue
             begun = 0
             for group, state in network.states_after(sequence, chosen.tolist()):
@@ -115,7 +116,7 @@ class TrainedPredictor:
                 begun = rows.stop
                 start = Prediction(chosen_only.logits[rows])
                 for step, row in enumerate(self._rollout(index, start, lookahead, state)):
-                    result[rows, step, first:last] = row.numpy()
+                    result[rows, step, first:last] = row.cpu().numpy()
         self.reset()
         return chosen, result
 
@@ -127,11 +128,10 @@ class TrainedPredictor:
         """
         parts = []
         for index, (first, last) in enumerate(self.ranges):
-            sequence = torch.from_numpy(np.ascontiguousarray(activation[None, :, first:last]))
-            use = self.networks[index](sequence).use
+            use = self.networks[index](self._read(activation[None, :, first:last])).use
             if use is None:
                 return None
-            parts.append(use[0, ::stride].sigmoid().numpy())
+            parts.append(use[0, ::stride].sigmoid().cpu().numpy())
         return np.concatenate(parts, axis=1)
 
     def save(self, path: Path, training: dict[str, Any] | None = None) -> None:
@@ -149,6 +149,9 @@ class TrainedPredictor:
             "training": training or {},
         }
         write_container(path, self.kind, tensors, about)
+
+    def _read(self, activation: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(activation)).to(self.device)
 
     def _feeds_back(self, index: int, lookahead: int) -> bool:
         return lookahead > self.networks[index].shape.ahead

@@ -25,6 +25,7 @@ from seqmoe.predictor.training import loop as training_loop
 from seqmoe.predictor.training.batches import BatchSource
 from seqmoe.predictor.training.losses import USE_DISCOUNT, discounted_use, divergence, ranking_loss
 from seqmoe.predictor.training.sampling import with_own_predictions
+from seqmoe.predictor.training.validation import calibrate
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import MISSING
 
@@ -150,6 +151,15 @@ def test_a_killed_training_resumes_to_the_same_result(learned, tmp_path):
     assert not list(tmp_path.iterdir()), "a finished training leaves nothing"
 
 
+def test_a_killed_epoch_goes_on_behind_the_batches_that_were_taken():
+    source = BatchSource(cycling(70, steps=9), batch=3, seed=1)
+    whole = [batch.inputs for batch in source.epoch(2)]
+    for taken in (0, 1, 8, 11, 23, len(whole)):
+        rest = list(source.epoch(2, skip=taken))
+        assert len(rest) == len(whole) - taken
+        assert all(torch.equal(mine.inputs, other) for mine, other in zip(rest, whole[taken:], strict=True))
+
+
 def test_a_checkpoint_of_another_training_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training_loop, "CHECKPOINT_SECONDS", 0.0)
 
@@ -161,6 +171,8 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path, monkeypatch):
         train_predictor(cycling(), cycling(6), _options(), work=tmp_path, progress=stop)
     with pytest.raises(InputError, match="another seed"):
         train_predictor(cycling(), cycling(6), _options(seed=1), work=tmp_path)
+    with pytest.raises(InputError, match="another content of the traces"):
+        train_predictor(cycling(seed=1), cycling(6), _options(), work=tmp_path)
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="remove it"):
@@ -176,11 +188,27 @@ def test_two_processes_share_the_work(tmp_path):
         sys.path[:0] = [{str(Path(__file__).parent)!r}]
         from pathlib import Path
         from cycling_traces import cycling
-        from seqmoe.predictor.training import TrainingOptions, train_predictor
+        from seqmoe.predictor.training import TrainingOptions, loop, train_predictor
+        loop.CHECKPOINT_SECONDS = 0.0
         options = TrainingOptions("mamba2", tokens=6_000, **{SMALL!r})
-        predictor, record = train_predictor(cycling(), cycling(6, seed=9), options)
-        weight = float(predictor.networks[0].enter.weight.sum())
-        print("RESULT", record["processes"], record["tokens"] >= 6_000, repr(weight))
+
+        def stop(progress):
+            if progress.share > 0.6:
+                raise KeyboardInterrupt
+
+        def train(work, progress=None):
+            # 20 requests, 4 at a time: five batches, which two processes cannot share evenly.
+            return train_predictor(cycling(20, steps=40), cycling(6, seed=9), options, work=work, progress=progress)
+
+        work = Path({str(tmp_path)!r}) / "work"
+        try:
+            train(work, stop)
+        except KeyboardInterrupt:
+            pass
+        predictor, record = train(work)
+        straight, _ = train(None)
+        weights = [float(each.networks[0].enter.weight.sum()) for each in (predictor, straight)]
+        print("RESULT", record["processes"], record["tokens"] >= 6_000, weights[0] == weights[1], repr(weights[0]))
     """)
     )
     environment = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -198,7 +226,7 @@ def test_two_processes_share_the_work(tmp_path):
     results = [process.communicate(timeout=240) for process in ranks]
     assert all(process.returncode == 0 for process in ranks), results[0][1][-2000:] + results[1][1][-2000:]
     lines = [[line for line in out.splitlines() if line.startswith("RESULT")] for out, _ in results]
-    assert lines[0] == lines[1] and lines[0][0].startswith("RESULT 2 True")
+    assert lines[0] == lines[1] and lines[0][0].startswith("RESULT 2 True True")
 
 
 @pytest.mark.parametrize("changes", [{"psi": False}, {"loss": "kl"}, {"loss": "ranking"}, {"scheduled_sampling": False},
@@ -292,10 +320,25 @@ def test_batches_are_a_partition_of_the_epoch_and_of_the_ranks():
     source = BatchSource(cycling(20, steps=30), batch=3, seed=1)
     whole = sum(batch.tokens for batch in source.epoch(4))
     assert whole == 600
-    parts = [sum(batch.tokens for batch in source.epoch(4, rank, 2)) for rank in range(2)]
-    assert sum(parts) == whole and all(parts)
+    # Seven batches: every rank gets as many, or one would wait for the other's gradients for ever.
+    parts = [[batch.inputs for batch in source.epoch(4, rank, 2)] for rank in range(2)]
+    assert [len(part) for part in parts] == [4, 4]
+    shared = {batch.numpy().tobytes() for part in parts for batch in part}
+    assert shared == {batch.inputs.numpy().tobytes() for batch in source.epoch(4)}
+    assert all(list(source.epoch(4, rank, 9)) for rank in range(9)), "more ranks than batches"
     again = [batch.inputs for batch in source.epoch(4)]
     assert all(torch.equal(a, b.inputs) for a, b in zip(again, source.epoch(4), strict=True))
+
+
+def test_chances_of_exactly_nothing_are_calibrated_too():
+    predictor, _ = train_predictor(cycling(8), cycling(4), _options(tokens=500))
+    with torch.no_grad():
+        for network in predictor.networks:
+            network.leave.weight.mul_(1e4)
+    for confidence in calibrate(predictor, BatchSource(cycling(4, seed=5), 1, 0)):
+        assert np.isfinite(confidence.lines).all()
+        # Where the fit starts: it would stay there if the logarithm of a chance were infinite.
+        assert not (confidence.lines == 1).all(-1).any()
 
 
 def test_a_line_is_recovered_from_outcomes():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
 from torch import Tensor
+
+_log = logging.getLogger(__name__)
 
 
 def usable(x: Tensor) -> bool:
@@ -49,6 +52,7 @@ def _kernels() -> tuple[Any, Any] | None:
     try:
         from mamba_ssm.ops.triton.selective_state_update import selective_state_update
         from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
-    except ImportError:
+    except ImportError as error:
+        _log.info("mamba-ssm's kernels do not import (%s): the scan runs in plain PyTorch", error)
         return None
     return mamba_chunk_scan_combined, selective_state_update

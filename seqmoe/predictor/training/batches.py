@@ -41,8 +41,12 @@ class BatchSource:
     psi: bool = True
     ordered: bool = True
 
-    def epoch(self, number: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """One pass in an order of its own, the same whenever it is asked for; every ``ranks``-th batch of it."""
+    def epoch(self, number: int, rank: int = 0, ranks: int = 1, skip: int = 0) -> Iterator[Batch]:
+        """One pass in an order of its own, the same whenever it is asked for, less its first ``skip`` batches.
+
+        Of several ranks each gets every ``ranks``-th batch; all get as many, a few of them twice where need be, since a
+        rank without a batch would leave the others waiting for its gradients.
+        """
         rng = np.random.default_rng([self.seed, number])
         order = rng.permutation(len(self.traces.requests))
         pool = self.batch * _POOL
@@ -50,9 +54,11 @@ class BatchSource:
             requests = [(int(i), self._window(self.traces.requests[int(i)], rng)) for i in order[start : start + pool]]
             requests = sorted((pair for pair in requests if len(pair[1]) > 1), key=lambda pair: len(pair[1]))
             groups = [requests[i : i + self.batch] for i in range(0, len(requests), self.batch)]
-            for index in rng.permutation(len(groups)):
-                if index % ranks == rank:
-                    yield self.collate(groups[index])
+            shown = rng.permutation(len(groups))
+            mine = np.resize(shown, -(-len(shown) // ranks) * ranks)[rank::ranks]
+            for index in mine[skip:]:
+                yield self.collate(groups[index])
+            skip = max(skip - len(mine), 0)
 
     def whole(self, index: int, steps: int) -> Batch:
         """The first ``steps`` of one request as a batch of its own."""

@@ -12,9 +12,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqmoe.predictor.training.assembly import described
 from seqmoe.predictor.training.options import TrainingOptions
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.files import replacing
+from seqmoe.spec.trace import TraceSet
+from seqmoe.traces.source import digest
 
 _FILE = "training.safetensors"
 _KEY = "seqmoe_training"
@@ -40,24 +43,33 @@ class Position:
 
 
 class Checkpoint:
-    """One file in ``folder``, for one set of options and one set of traces; None keeps nothing."""
+    """One file in ``folder``, for one set of options and one set of traces; without a folder nothing is kept.
 
-    def __init__(self, folder: Path | None, options: TrainingOptions, traces: dict[str, Any]) -> None:
+    Of several processes one ``writes``; all of them read, so that they go on from the same place.
+    """
+
+    def __init__(self, folder: Path | None, options: TrainingOptions, traces: TraceSet, writes: bool = True) -> None:
         self._path = None if folder is None else folder / _FILE
+        self._writes = writes
         # A larger budget continues a training; anything else would be another one.
-        self._identity = {**asdict(options), "minutes": None, "tokens": None, "traces": traces}
+        self._identity: dict[str, Any] = {**asdict(options), "minutes": None, "tokens": None}
+        self._identity["traces"] = described(traces)
         if folder is not None:
+            # The same number of sequences of the same model may be others, and those may be what is tested on.
+            self._identity["content of the traces"] = digest(traces)
             folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, model: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], at: Position) -> None:
         """Replace the file as a whole."""
-        if self._path is None:
+        if self._path is None or not self._writes:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
         tensors["random"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            tensors["random_cuda"] = torch.cuda.get_rng_state()
         stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         about = json.dumps({"identity": self._identity, "position": asdict(at)})
         with replacing(self._path) as partial:
@@ -76,7 +88,8 @@ class Checkpoint:
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
         except (SafetensorError, KeyError, ValueError) as error:
             raise InputError(f"{self._path}: not a training checkpoint ({error}); remove it to begin anew") from None
-        differing = [key for key, value in self._identity.items() if about["identity"].get(key) != value]
+        # What an older version did not write down is taken to be the same.
+        differing = [key for key, value in self._identity.items() if about["identity"].get(key, value) != value]
         if differing:
             raise InputError(
                 f"{self._path}: belongs to a training with another {', '.join(differing)}; "
@@ -89,11 +102,13 @@ class Checkpoint:
             states.setdefault(int(index), {})[field_name] = tensor
         optimizer.load_state_dict(optimizer.state_dict() | {"state": states})
         torch.set_rng_state(tensors["random"])
+        if "random_cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["random_cuda"])
         return Position(**about["position"]), _below("best.", tensors)
 
     def remove(self) -> None:
         """The training is over."""
-        if self._path is not None:
+        if self._path is not None and self._writes:
             self._path.unlink(missing_ok=True)
 
 

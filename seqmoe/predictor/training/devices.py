@@ -58,7 +58,7 @@ class Devices:
         return prepared
 
     def agree(self, value: float) -> float:
-        """The first process's value, for decisions that all must take alike."""
+        """The first process's value, for decisions that all must take alike, or some would wait for ever."""
         if self.accelerator is None:
             return value
         holder = torch.tensor([value], dtype=torch.float64, device=self.device)

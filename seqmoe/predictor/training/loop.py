@@ -48,7 +48,8 @@ def train_predictor(
 ) -> tuple[TrainedPredictor, dict[str, Any]]:
     """Train networks on ``train`` and return the predictor that was best on ``validation``, with its record.
 
-    ``work`` keeps a checkpoint: a training that was killed goes on from it, with a budget of tokens to the same result.
+    ``work`` keeps a checkpoint: a training that was killed goes on from it; with a budget of tokens, and one process,
+    to the same result.
     The record is plain JSON: options, budget used, precision, and ``curve``, one row per validation. Raises
     `InputError` for traces without a sequence to learn from, or a ``work`` of another training.
     """
@@ -70,7 +71,7 @@ class _Training:
         self.model, self.optimizer = self.devices.prepare(self.networks, optimizer_for(self.networks, options))
         self.source = BatchSource(train, options.batch, options.seed, options.psi, options.ordered)
         self.held_out = BatchSource(validation, 1, options.seed, options.psi, options.ordered)
-        self.checkpoint = Checkpoint(work if self.devices.rank == 0 else None, options, described(train))
+        self.checkpoint = Checkpoint(work, options, train, writes=self.devices.rank == 0)
         self.at = Position()
         self.schedule = Schedule(options, self.at)
         self.best: dict[str, Tensor] = {}
@@ -94,12 +95,11 @@ class _Training:
         """Until the budget is spent, or nothing more is gained."""
         started, before, saved = time.monotonic(), self.at.seconds, time.monotonic()
         while True:
-            for index, batch in enumerate(self.source.epoch(self.at.epoch, self.devices.rank, self.devices.ranks)):
-                if index < self.at.batches:
-                    continue  # taken before the training was killed
+            rank, ranks, taken = self.devices.rank, self.devices.ranks, self.at.batches
+            for batch in self.source.epoch(self.at.epoch, rank, ranks, skip=taken):
                 self.loss = self._step(batch)
                 self.at.batches += 1
-                self.at.tokens += batch.tokens * self.devices.ranks
+                self.at.tokens += int(self.devices.agree(batch.tokens)) * ranks
                 self.at.seconds = self.devices.agree(before + time.monotonic() - started)
                 spent = self.schedule.spent()
                 if spent >= 1 or self.schedule.validation_is_due():
@@ -165,7 +165,7 @@ class _Training:
         """Measure, keep the best weights, move from one phase to the next; True when nothing more is gained."""
         begun = time.monotonic()
         found = validate(self.networks, self._predictor(), self.held_out)
-        self.schedule.validated(time.monotonic() - begun)
+        self.schedule.validated(self.devices.agree(time.monotonic() - begun))
         sampling = self.at.sampling_from is not None
         self.at.curve.append(
             {

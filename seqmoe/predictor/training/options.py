@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from seqmoe.predictor.base import Ranges
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.prediction import LOSSES
 
+# The network's trunk by the predictor's kind.
 KINDS = {"mamba2": "mamba2", "transformer": "attention"}
-LOSSES = ("both", "ranking", "kl")
 LOOKAHEAD = 7
 # Width of each network by their number: they share the work, so each may be narrower (paper, section 5).
 _MAMBA2_HIDDEN = {1: 512, 2: 384, 4: 256}

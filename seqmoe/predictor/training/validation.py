@@ -37,7 +37,7 @@ def validate(networks: RangedNetworks, predictor: TrainedPredictor, source: Batc
     top = min(predictor.top_k + _EXTRA, predictor.experts)
     for batch in _sequences(source):
         with torch.inference_mode():
-            logits = networks(batch.inputs).logits[0, :-1]
+            logits = networks(batch.inputs.to(predictor.device)).logits[0, :-1].cpu()
         target = batch.targets[0, 1:]
         present = (target > 0).any(-1)
         loss += float(divergence(logits[present], target[present])) * int(present.sum())
@@ -61,7 +61,8 @@ def calibrate(predictor: TrainedPredictor, source: BatchSource) -> list[Confiden
         active = batch.targets[0].numpy() > 0
         positions, probability = predictor.forecast_sequence(batch.inputs[0].numpy(), LOOKAHEAD, _STRIDE)
         # Back from the uncalibrated odds to the log softmax.
-        share = np.log(probability) - np.log1p(-np.minimum(probability, 1 - 1e-7)) - np.log(predictor.top_k)
+        odds = np.clip(probability, np.finfo(np.float32).tiny, 1 - 1e-7)
+        share = np.log(odds) - np.log1p(-odds) - np.log(predictor.top_k)
         for step in range(LOOKAHEAD + 1):
             seen = positions + 1 + step < len(active)
             outcome = active[positions[seen] + 1 + step]
