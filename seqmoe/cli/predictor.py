@@ -53,12 +53,13 @@ def predictor_train(
     _check_target(path)
     sizes = {name: value for name, value in (("ranges", predictors), ("hidden", hidden)) if value is not None}
     if kind not in TRAINED and (minutes is not None or work is not None or sizes):
-        err.print(f"{kind} only counts: --minutes, --work, --predictors and --hidden change nothing", highlight=False)
+        unread = "--minutes, --work, --predictors and --hidden"
+        err.print(f"{kind} only counts: {unread} change nothing", highlight=False, soft_wrap=True)
     from seqmoe.predictor.making import make_predictor
 
     budget = (minutes or _MINUTES) if kind in TRAINED else None
     predictor, record = make_predictor(
-        kind, traces_of(traces), minutes=budget, seed=seed, sizes=sizes, work=work, progress=_training_reporter()
+        kind, traces_of(traces), minutes=budget, seed=seed, options=sizes, work=work, progress=_training_reporter()
     )
     predictor.save(path, record)
     if as_json:

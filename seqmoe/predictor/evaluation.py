@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from seqmoe.predictor.base import Predictor, SequenceContext
 from seqmoe.predictor.calibration import CalibrationCounter, ece, reliability
-from seqmoe.predictor.psi import activations
+from seqmoe.predictor.psi import inputs_of
 from seqmoe.predictor.residency import reuse_distances
 from seqmoe.predictor.scores import (
     OFFSETS,
@@ -114,9 +114,7 @@ class _Counter:
 
     def add(self, request: RequestTrace, target: NDArray[np.bool_]) -> None:
         """Forecast one request and count; ``target`` bool [steps] are the steps that count."""
-        # A predictor that was trained on raw logits ("Psi off") says so.
-        psi = bool(getattr(self._predictor, "psi", True))
-        activation = activations(request, self._traces.experts, self._traces.router, psi)
+        activation = inputs_of(self._predictor, request, self._traces)
         (after, near), (far_after, far) = self._forecast(activation, SequenceContext.of(request))
         seq1 = self._next_step(request, target, after, near[:, 0])
         rollout = self._rollout(request, target, far_after, far)

@@ -14,10 +14,10 @@ from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.container import read_container
 from seqmoe.predictor.with_hashed import WithHashed, split_description
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.prediction import PREDICTORS as KINDS
+from seqmoe.spec.prediction import TRAINED
 
-KINDS = ("mamba2", "transformer", "first_order", "previous", "popularity", "early_router")
-# Those that learn by gradient descent, within a budget of minutes.
-TRAINED = ("mamba2", "transformer")
+__all__ = ["KINDS", "TRAINED", "check_kind", "load_predictor"]
 
 
 def load_predictor(path: str | Path) -> Predictor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,23 +28,32 @@ if TYPE_CHECKING:
 VALIDATION_SHARE = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Which of the sequences tell a training when to stop: a ``share`` of them, chosen by ``seed``."""
+
+    share: float = VALIDATION_SHARE
+    seed: int = 0
+
+
 def make_predictor(
     kind: str,
     traces: TraceSet,
     *,
     minutes: float | None = None,
     seed: int = 0,
-    sizes: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    validation: Validation | None = None,
     work: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
     """A predictor made from all of ``traces``, and its record: what it saw, for how long, and with which versions.
 
-    A kind that is trained takes ``minutes`` and perhaps ``sizes`` (``ranges``, ``hidden``, ``blocks`` of
-    `seqmoe.predictor.training.TrainingOptions`), keeps a tenth of the sequences, chosen by ``seed``, for validation,
-    and resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose experts follow
-    from the token (hash routers) are taken from a table, not predicted. Raises `InputError` for an unknown kind, and
-    for traces that are too few or lack what the kind needs.
+    A kind that is trained takes ``minutes`` and perhaps further ``options`` (fields of
+    `seqmoe.predictor.training.TrainingOptions`), keeps some sequences for ``validation`` (a tenth, chosen by ``seed``,
+    if not told), and resumes from ``work`` if it was interrupted; the other kinds count every sequence. Layers whose
+    experts follow from the token (hash routers) are taken from a table, not predicted. Raises `InputError` for an
+    unknown kind, and for traces that are too few or lack what the kind needs.
     """
     check_kind(kind)
     steps = sum(column(traces.requests, "steps"))
@@ -65,11 +75,13 @@ def make_predictor(
         # torch is slow to load: only for those who need it.
         from seqmoe.predictor.training import TrainingOptions, train_predictor
 
-        train, validation = split(predicted, VALIDATION_SHARE, seed)
-        options = TrainingOptions(kind=kind, minutes=minutes, seed=seed, **(sizes or {}))
-        predictor, trained = train_predictor(train, validation, options, work=work, progress=progress)
-        record = trained | record | {"versions": trained.get("versions", {}) | record["versions"]}
-        record["validation_requests"] = len(validation.requests)
+        judged_by = validation or Validation(seed=seed)
+        train, held_out = split(predicted, judged_by.share, judged_by.seed)
+        chosen = TrainingOptions(kind=kind, minutes=minutes, seed=seed, **(options or {}))
+        predictor, trained = train_predictor(train, held_out, chosen, work=work, progress=progress)
+        record = trained | record | {"versions": trained["versions"] | record["versions"]}
+        # What one pass over the sequences is, so that a learning curve can be drawn over parts of an epoch too.
+        record |= {"validation_requests": len(held_out.requests), "epoch_tokens": sum(column(train.requests, "steps"))}
     else:
         predictor = import_module(f"seqmoe.predictor.{kind}").fit(predicted)
     if table is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.spec.trace import MISSING, ROUTERS, RequestTrace
+from seqmoe.spec.trace import MISSING, ROUTERS, RequestTrace, TraceSet
 
 # An active expert is told from an inactive one by its sign, so that no rounding (weights of 8 bits, say) may make it 0.
 _LEAST = 1e-6
@@ -39,6 +39,11 @@ def activations(request: RequestTrace, experts: int, router: str = "unknown", ps
         step, layer, place = np.nonzero(present)
         result[step, layer, index[step, layer, place]] = values[step, layer, place]
     return result
+
+
+def inputs_of(predictor: object, request: RequestTrace, traces: TraceSet) -> NDArray[np.float32]:
+    """What a predictor reads of a request of ``traces``: Psi, unless it was trained without and says so (``psi``)."""
+    return activations(request, traces.experts, traces.router, bool(getattr(predictor, "psi", True)))
 
 
 def psi_of_logits(logits: NDArray[np.floating], top_k: int) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seqmoe.predictor.base import Predictor, SequenceContext
 from seqmoe.predictor.history import active_in
-from seqmoe.predictor.psi import activations
+from seqmoe.predictor.psi import inputs_of
 from seqmoe.spec.trace import TraceSet
 
 # Of what is kept, as of what is prefetched: three experts more than a token needs.
@@ -47,10 +47,9 @@ def future_use(predictor: Predictor, traces: TraceSet, lookahead: int) -> dict[s
         return None
     discount = _discount()
     m = min(traces.top_k + OFFSET, traces.experts)
-    psi = bool(getattr(predictor, "psi", True))
     sums = np.zeros((2, 2))
     for request in traces.requests:
-        activation = activations(request, traces.experts, traces.router, psi)
+        activation = inputs_of(predictor, request, traces)
         heads = direct(activation, _STRIDE)
         if heads is None:
             return None

@@ -13,25 +13,22 @@ from typing import Any
 from seqmoe.harness.studies.future_use import future_use
 from seqmoe.harness.studies.shuffled import shuffled
 from seqmoe.predictor.base import Predictor
-from seqmoe.predictor.hashed import find_hash_table, without_layers
-from seqmoe.predictor.making import make_predictor
-from seqmoe.predictor.psi import activations
-from seqmoe.predictor.with_hashed import WithHashed
+from seqmoe.predictor.making import Validation, make_predictor
+from seqmoe.predictor.psi import inputs_of
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.prediction import PredictionCell
 from seqmoe.spec.trace import TraceSet
-from seqmoe.traces.source import digest, load_traces
+from seqmoe.traces.source import load_traces
 from seqmoe.traces.split import split
-from seqmoe.traces.summary import column
 
 # Steps of the rollout after the next one: eight in all (paper, section 5).
 LOOKAHEAD = 7
 # Of the test part, every fourth step is judged: rollouts cost eight steps each, and sequences differ more than steps.
 STRIDE = 4
 TEST_SHARE = 0.1
-# Of the training part: what tells when to stop, and where the learning curve is drawn.
-VALIDATION_SHARE = 0.06
+# Of the training part: what tells when to stop, and where the learning curve is drawn; for every seed the same.
+VALIDATION = Validation(share=0.06, seed=1)
 _TIMED_STEPS = 200
 _WARM_UP_STEPS = 20
 _TELL_SECONDS = 1.0
@@ -67,9 +64,8 @@ def compute(request: dict[str, Any], progress: Emit) -> dict[str, Any]:
     if (use := future_use(predictor, test, LOOKAHEAD)) is not None:
         observations["future_use"] = use
     progress({"stage": "timing"})
-    parameters = getattr(predictor, "parameters", None)
     observations["cost"] = _cost_or_why_not(predictor, test)
-    observations["cost"] |= {"parameters": parameters, "bytes": keep.stat().st_size}
+    observations["cost"] |= {"parameters": training.get("parameters"), "bytes": keep.stat().st_size}
     return observations
 
 
@@ -79,8 +75,7 @@ def cost(predictor: Predictor, traces: TraceSet) -> dict[str, Any]:
     ``one_step_us`` takes a step in and forecasts the next, for every range; ``rollout_us`` forecasts eight.
     """
     longest = max(traces.requests, key=lambda request: len(request.experts))
-    psi = bool(getattr(predictor, "psi", True))
-    steps = activations(longest, traces.experts, traces.router, psi)[: _TIMED_STEPS + _WARM_UP_STEPS]
+    steps = inputs_of(predictor, longest, traces)[: _TIMED_STEPS + _WARM_UP_STEPS]
     found = {}
     for name, lookahead in (("one_step_us", 0), ("rollout_us", LOOKAHEAD)):
         predictor.reset()
@@ -105,23 +100,17 @@ def _cost_or_why_not(predictor: Predictor, traces: TraceSet) -> dict[str, Any]:
 def _fit(cell: PredictionCell, train: TraceSet, work: Path, progress: Emit) -> tuple[Predictor, dict[str, Any]]:
     if not cell.trained:
         progress({"stage": "counting"})
-        return make_predictor(cell.predictor, train, seed=cell.seed)
-    from seqmoe.predictor.training import TrainingOptions, train_predictor
-
-    options = TrainingOptions(kind=cell.predictor, minutes=cell.minutes, seed=cell.seed, **asdict(cell.options))
-    # No predictor is wasted on layers whose experts follow from the token.
-    table = find_hash_table(train)
-    predicted = train if table is None else without_layers(train, table.layers)
-    fitted, validation = split(predicted, VALIDATION_SHARE, seed=1)
     tell = _at_intervals(progress)
-    work.mkdir(parents=True, exist_ok=True)
-    predictor, training = train_predictor(
-        fitted, validation, options, work=work, progress=lambda state: tell({"stage": "training"} | _plain(state))
+    return make_predictor(
+        cell.predictor,
+        train,
+        minutes=cell.minutes,
+        seed=cell.seed,
+        options=asdict(cell.options),
+        validation=VALIDATION,
+        work=work,
+        progress=lambda state: tell({"stage": "training"} | _plain(state)),
     )
-    training |= {"traces": digest(train), "validation_requests": len(validation.requests)}
-    # What one pass over the sequences is, so that a learning curve can be drawn over parts of an epoch too.
-    training |= {"epoch_tokens": sum(column(fitted.requests, "steps"))}
-    return (predictor if table is None else WithHashed(predictor, table)), training
 
 
 def _plain(state: Any) -> dict[str, Any]:

@@ -211,6 +211,7 @@ def _clear(folder: Path, ended: Ended) -> None:
 
 def _record(study: Study, ended: Ended, source: Source, environment: Mapping[str, Any]) -> StudyRecord:
     about = source.about | ended.observations.get("traces", {})
+    device = ended.observations.get("training", {}).get("device", "cpu")
     return study.kind.record(
         schema=SCHEMA,
         study=study.kind.name,
@@ -218,7 +219,7 @@ def _record(study: Study, ended: Ended, source: Source, environment: Mapping[str
         cell_key=ended.cell.key,
         status=ended.status,
         observations=ended.observations | {"traces": about},
-        environment=dict(environment) | {"device": "cpu", "load_average": load_average()},
+        environment=dict(environment) | {"device": device, "load_average": load_average()},
         started=ended.started,
         seconds=round(ended.seconds, 3),
     )
