@@ -26,4 +26,6 @@ def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None
     predictor = load_predictor(path)
     if isinstance(predictor, EarlyRouter):
         raise InputError(f"{path}: {OFFLINE}; give a predictor of another kind")
+    if not getattr(predictor, "psi", True):
+        raise InputError(f"{path}: was trained with Psi off, but a running system gives it Psi; it is for evaluations")
     return predictor

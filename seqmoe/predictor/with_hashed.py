@@ -56,12 +56,19 @@ class WithHashed:
     def forecast(self, first_layer: int, last_layer: int, lookahead: int) -> Forecast:
         """Probability that each expert of these layers is active in the next step, and in ``lookahead`` more."""
         first, last = np.searchsorted(self._kept, [first_layer, last_layer]).tolist()
-        inner = self.inner.forecast(first, last, lookahead).probability
-        whole = np.empty((len(inner), self.layers, self.experts), dtype=np.float32)
-        whole[:, self._kept[first:last]] = inner
+        inner = self.inner.forecast(first, last, lookahead)
+        whole = np.empty((len(inner.probability), self.layers, self.experts), dtype=np.float32)
+        whole[:, self._kept[first:last]] = inner.probability
         whole[:, self.table.layers] = self._frequency
         whole[0, self.table.layers] = self._next
-        return Forecast(whole[:, first_layer:last_layer], first_layer)
+        use = None
+        if inner.use is not None:
+            use = np.empty((self.layers, self.experts), dtype=np.float32)
+            use[self._kept[first:last]] = inner.use
+            # The discounted sum of equal chances is that chance; what is certain of the next step is in `probability`.
+            use[self.table.layers, :] = self._frequency
+            use = use[first_layer:last_layer]
+        return Forecast(whole[:, first_layer:last_layer], first_layer, use)
 
     def forecast_sequence(
         self,

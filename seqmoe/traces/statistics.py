@@ -166,7 +166,7 @@ def _sum(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum of two [layers, n] of different n."""
     if one.shape[1] < other.shape[1]:
         one, other = other, one
-    total = one.copy() if one.shape[1] > 1 else one
+    total = one.copy()
     total[:, : other.shape[1]] += other
     return total
 

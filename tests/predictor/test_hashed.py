@@ -103,6 +103,18 @@ def test_online_it_is_certain_once_it_knows_the_token():
     assert not (predictor.forecast(0, 2, 1).probability[0, 0] == 1).any()
 
 
+def test_future_use_is_forecast_for_all_layers():
+    train = _traces()
+    predictor, record = make_predictor("mamba2", train, options={"tokens": 500, "hidden": 32})
+    assert record["hashed_layers"] == list(HASHED) and record["parameters"] > 0
+    [first, last] = predictor.ranges[0]
+    predictor.observe(activations(train.requests[0], 8)[0], first, last)
+    forecast = predictor.forecast(first, last, 1)
+    inner = predictor.inner.forecast(*predictor.inner.ranges[0], 1)
+    assert np.array_equal(forecast.use[1], inner.use[0])
+    assert forecast.use[0].sum() == pytest.approx(2) and (forecast.use[0] == predictor.table.frequency(8)[0]).all()
+
+
 def test_one_file_holds_both(tmp_path):
     train = _traces()
     predictor, record = make_predictor("first_order", train)

@@ -15,6 +15,7 @@ from seqmoe.predictor.kinds import KINDS, TRAINED, check_kind, load_predictor
 from seqmoe.predictor.load import predictor_for
 from seqmoe.predictor.making import make_predictor
 from seqmoe.predictor.psi import activations
+from seqmoe.predictor.training import TrainingOptions, train_predictor
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import system
 from seqmoe.traces.source import digest
@@ -78,6 +79,13 @@ def test_a_running_system_takes_any_kind_but_the_early_router(tmp_path):
     assert predictor_for(system("lru"), None) is None
     with pytest.raises(InputError, match="for evaluations"):
         predictor_for(system("seqmoe"), tmp_path / "early_router")
+
+
+def test_a_running_system_refuses_what_was_trained_on_raw_logits(tmp_path):
+    options = TrainingOptions("mamba2", tokens=1, hidden=32, psi=False)
+    train_predictor(_traces(), _traces(), options)[0].save(tmp_path / "p")
+    with pytest.raises(InputError, match="Psi off"):
+        predictor_for(system("seqmoe"), tmp_path / "p")
 
 
 def test_traces_without_a_step_teach_nothing():

@@ -14,6 +14,7 @@ import pytest
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL
 from seqmoe.traces.importers import import_traces
+from seqmoe.traces.split import split
 
 FIXTURES = Path(__file__).parent / "fixtures"
 M = MISSING
@@ -243,6 +244,10 @@ def test_several_choices_are_several_requests(tmp_path):
     response["choices"].append(copy.deepcopy(response["choices"][0]))
     traces = import_traces(_write(tmp_path / "n.json", response))
     assert [request.identifier for request in traces.requests] == ["cmpl-1#0", "cmpl-1#1"]
+    # Answers to one prompt must not fall on both sides of a split.
+    assert {request.group for request in traces.requests} == {"cmpl-1"}
+    with pytest.raises(InputError, match="of one prompt cannot be split"):
+        split(traces, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Returned:
     start: int | None = None
     token_ids: tuple[int, ...] | None = None
     identifier: str = ""
+    group: str = ""
 
 
 def recognises(head: bytes, path: Path) -> bool:
@@ -107,6 +108,7 @@ def _of_record(path: Path, place: str, record: Any) -> list[Returned]:
                 start=_count(record.get("routed_experts_prompt_start"), f"{where}: routed_experts_prompt_start"),
                 token_ids=(*ids, *made) if ids and made else None,
                 identifier=f"{name}#{index}" if name and len(choices) > 1 else name,
+                group=(name or place or path.stem) if len(choices) > 1 else "",
             )
         )
     return found
@@ -151,4 +153,5 @@ def _laid_out(path: Path, returned: Returned) -> RequestTrace:
         prompt_length=prompt or 0,
         first_position=start,
         identifier=returned.identifier,
+        group=returned.group,
     )
