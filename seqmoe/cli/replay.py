@@ -2,37 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import Progress
 from rich.table import Table
 
-from seqmoe.cli.base import JsonFlag, app, numbers, out, print_json
+from seqmoe.cli.base import JsonFlag, app, err, numbers, out, print_json
 from seqmoe.cli.sources import SOURCE_HELP, traces_of
+from seqmoe.spec.errors import InputError
+
+if TYPE_CHECKING:
+    from seqmoe.simulate.replay import ReplayRow
+
+# Whose overlap ratio a link has that nobody gave: the paper's first machine.
+_HARDWARE = "rtx4090"
 
 
 @app.command()
 def replay(
     traces: Annotated[str, typer.Option(metavar="SRC", help=SOURCE_HELP)],
-    policies: Annotated[str, typer.Option(help="Comma-separated: lru, lfu, belady.")] = "lru,belady",
+    policies: Annotated[
+        str, typer.Option(help="Comma-separated names; NAME+ORDER prefetches as well, for example lru+matroid.")
+    ] = "lru,lfu,belady",
     residency: Annotated[str, typer.Option(help="Comma-separated shares of all experts.")] = "0.15,0.25,0.35,0.45",
+    predictor: Annotated[
+        Path | None, typer.Option(help="A file of `seqmoe predictor train`, for policies that use forecasts.")
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option(metavar="SRC", help="Other traces of the model, for policies that are fitted.")
+    ] = None,
+    link: Annotated[
+        float | None,
+        typer.Option(
+            "--link-experts-per-layer",
+            help="Prefetches that the link moves while a layer computes; inf for any number. Default: an RTX 4090's.",
+        ),
+    ] = None,
     contract: Annotated[str, typer.Option(help="event, or sequential to compare with other papers.")] = "event",
+    batch: Annotated[int, typer.Option(help="Requests that run together; an event needs the union.")] = 1,
+    stagger: Annotated[int, typer.Option(help="Steps by which each request of a batch follows the one before.")] = 0,
+    warm_up: Annotated[int, typer.Option(help="First decode steps of each request that do not count.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Replay a routing trace against cache policies and print hit rates."""
-    from seqmoe.simulate.replay import replay_traces
+    from seqmoe.predictor.kinds import load_predictor
+    from seqmoe.simulate.replay import ReplayOptions, replay_traces
+    from seqmoe.spec.hardware import load_hardware
+    from seqmoe.spec.paths import find_home
 
-    loaded = traces_of(traces)
     names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
-    rows = replay_traces(loaded, names, numbers(residency, "--residency"), contract)
+    if not names:
+        raise InputError("--policies: names nothing; give for example lru,belady")
+    residencies = list(dict.fromkeys(numbers(residency, "--residency")))
+    if link is None:
+        link = load_hardware(find_home(), _HARDWARE).emulated_overlap_ratio
+    options = ReplayOptions(link, contract, batch, stagger, warm_up)
+    loaded = traces_of(traces)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("replaying", total=None)
+        rows = replay_traces(
+            loaded,
+            names,
+            residencies,
+            options,
+            predictor=None if predictor is None else load_predictor(predictor),
+            fitted_on=None if fit is None else traces_of(fit),
+            progress=lambda done, of: bar.update(task, completed=done, total=of),
+        )
+    if contract == "sequential":
+        err.print("sequential contract: every access is an event; only for comparison with papers that count so")
     if as_json:
-        print_json({"model": loaded.model, "contract": contract, "rows": [row.as_dict() for row in rows]})
+        shared = {"model": loaded.model, "contract": contract, "batch": batch, "stagger": stagger, "warm_up": warm_up}
+        shared["link_experts_per_layer"] = None if math.isinf(link) else link
+        print_json(shared | {"rows": [row.as_dict() for row in rows]})
         return
-    table = Table(title=f"{loaded.model}, {contract} contract, decode steps")
-    for heading in ("policy", "residency", "slots", "hit rate", "LRU-Belady gap", "loads / token"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    out.print(_table(rows, f"{loaded.model}, {contract} contract, decode steps", link))
+
+
+def _table(rows: list[ReplayRow], title: str, link: float) -> Table:
+    prefetching = any(row.link != 0 for row in rows)
+    many = "any number of experts" if math.isinf(link) else f"{link:.2f} experts"
+    table = Table(title=f"{title}; prefetching {many} per layer" if prefetching else title)
+    headings = ["policy", "residency", "slots", "hit rate", "95 %", "of the gap", "loads / token"]
+    headings += ["prefetched", "used", "late"] if prefetching else []
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=heading == "policy")
     for row in rows:
+        low, high = row.interval
         gap = "-" if row.gap_recovered is None else f"{row.gap_recovered:.0%}"
-        values = (f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", gap, f"{row.loads_per_token:.1f}")
+        values = [f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", f"{low:.3f}-{high:.3f}", gap]
+        values.append(f"{row.loads_per_token:.1f}")
+        if prefetching:
+            used = "-" if row.used_share is None else f"{row.used_share:.0%}"
+            values += [f"{row.sent_per_token:.1f}", used, f"{row.late:,}"]
         table.add_row(row.policy, *values)
-    out.print(table)
+    return table

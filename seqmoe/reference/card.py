@@ -50,7 +50,7 @@ def fit_predictor(engine: Engine, tokens: NDArray[np.int64], windows: int = 400)
 def measure_routing(engine: Engine, held_out: NDArray[np.int64], windows: int = 48) -> dict[str, Any]:
     """Routing statistics, and LRU and Belady hit rates at the paper's residencies, on held-out text."""
     traces = collect_routing(engine, held_out, windows)
-    rows = replay_traces(traces, ["lru", "belady"], _RESIDENCIES, "event")
+    rows = replay_traces(traces, ["lru", "belady"], _RESIDENCIES)
     hits = {f"{row.policy} at {row.residency:.0%}": round(row.hit_rate, 4) for row in rows}
     return {**asdict(routing_statistics(traces)), "hit_rate": hits}
 

@@ -1,142 +1,166 @@
-"""The hit-rate replay: a trace, a retention policy and a residency in, hit rates under the project's contract out."""
+"""The hit-rate replay: traces, policies and a residency in, hit rates and bytes under the project's contract out.
+
+The clock is of units: an event's layer computes for 1, during which the link moves ``link`` experts of prefetches.
+Loads on demand stop the clock, so that a hit rate depends on no speed but that ratio.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.core.simulate import POLICIES, replay
-from seqmoe.spec.errors import InputError, nearest
-from seqmoe.spec.geometry import Geometry
-from seqmoe.spec.trace import DECODE, MISSING, RequestTrace, TraceSet
+from seqmoe.core.simulate import PrefetchRules
+from seqmoe.predictor.base import Predictor
+from seqmoe.predictor.popularity import frequency_of
+from seqmoe.simulate.batch import Batch, batches
+from seqmoe.simulate.counting import Tally, observe
+from seqmoe.simulate.foresight import foresight_of, tasks_of
+from seqmoe.simulate.options import CONTRACTS, ReplayOptions, check, slots_of
+from seqmoe.simulate.policies import Foresight, Policy, Routing, Scores, policy_of
+from seqmoe.simulate.policies.learned import fit
+from seqmoe.simulate.rows import ReplayRow, row_of
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.trace import RequestTrace, TraceSet
 
-CONTRACTS = ("event", "sequential")
+__all__ = ["CONTRACTS", "ReplayOptions", "ReplayRow", "fitted_weights", "replay_traces"]
+
+# What a policy recovers lies between them: they are counted always, without prefetching.
+_LEAST, _BOUND = "lru", "belady"
+# Requests that weights are fitted to; with more, no hit rate changed by 0.1 points.
+_FITTED_REQUESTS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRow:
-    """Hit rate of one policy at one residency over the decode steps of all requests.
+def replay_traces(
+    traces: TraceSet,
+    policies: Sequence[str | Policy],
+    residencies: Sequence[float],
+    options: ReplayOptions | None = None,
+    *,
+    predictor: Predictor | None = None,
+    fitted_on: TraceSet | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[ReplayRow]:
+    """Replay every batch from a cold pool, and add up the counts of the decode steps after the warm-up.
 
-    ``accesses`` counts distinct experts per event under the event contract, single accesses under the sequential one;
-    ``loads`` the experts brought in on demand during decode. ``late`` is 0: nothing is prefetched. ``gap_recovered`` is
-    the share of the way from LRU to Belady, None where the two are equal; ``bytes_per_token`` None where the trace does
-    not tell an expert's size.
+    ``policies`` are names (see `seqmoe.simulate.policies`) or policies of one's own. Requests are read one by one.
+    ``fitted_on`` are other traces of the model, for policies that are fitted to some. ``progress`` is told the requests
+    done and in all. Rows are by policy, then residency, in the order asked for. Raises `InputError` for what does not
+    fit together.
     """
-
-    policy: str
-    residency: float
-    slots: int
-    contract: str
-    hit_rate: float
-    hits: int
-    accesses: int
-    loads: int
-    loads_per_token: float
-    late: int
-    bytes_per_token: float | None
-    gap_recovered: float | None
-
-    def as_dict(self) -> dict[str, float | int | str | None]:
-        """Plain values."""
-        return asdict(self)
+    options = options or ReplayOptions()
+    chosen = [policy_of(policy) if isinstance(policy, str) else policy for policy in policies]
+    slots = slots_of(traces, residencies)
+    check(chosen, traces, options, predictor, fitted_on)
+    run = _Replay(traces, chosen, slots, options, predictor, fitted_on)
+    total, done = len(traces.requests), 0
+    for batch in batches(traces.requests, traces.experts, options.batch, options.stagger, options.warm_up):
+        run.add(batch)
+        done += len(batch.requests)
+        if progress is not None:
+            progress(done, total)
+    return run.rows()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Events:
-    """A request as (step, layer) events: ``layer`` int32 [n], ``start`` int64 [n + 1] into ``expert`` int32 [m]."""
+def fitted_weights(traces: TraceSet, predictor: Predictor) -> NDArray[np.float32]:
+    """The weights of the policy ``learned``, fitted to some of ``traces`` with the forecasts of ``predictor``."""
+    count = len(traces.requests)
+    picks = np.unique(np.linspace(0, count - 1, min(count, _FITTED_REQUESTS)).round().astype(int))
 
-    layer: NDArray[np.int32]
-    start: NDArray[np.int64]
-    expert: NDArray[np.int32]
-    first_decode: int
+    def routings() -> Iterator[Routing]:
+        for batch in batches(_picked(traces, picks), traces.experts):
+            yield _routing(batch, traces.top_k, foresight_of(batch, predictor, traces))
 
-
-def events_of(request: RequestTrace) -> Events:
-    """Events in token order, layers ascending; entries that the source lacks are no events."""
-    steps, layers, top_k = request.experts.shape
-    flat = request.experts.reshape(steps * layers, top_k)
-    present = (flat != MISSING).all(-1)
-    layer = np.tile(np.arange(layers, dtype=np.int32), steps)[present]
-    decode = np.repeat(request.phase == DECODE, layers)[present]
-    first_decode = int(decode.argmax()) if decode.any() else len(layer)
-    start = np.arange(len(layer) + 1, dtype=np.int64) * top_k
-    return Events(layer, start, flat[present].astype(np.int32).ravel(), first_decode)
+    return fit(routings())
 
 
-def replay_traces(traces: TraceSet, policies: list[str], residencies: list[float], contract: str) -> list[ReplayRow]:
-    """Replay every request from a cold pool, prefill as warm-up, and add up the counts of the decode steps.
+class _Replay:
+    """The tallies of a replay while it goes through the batches."""
 
-    Raises `InputError` for an unknown policy or contract, or a residency that the geometry does not allow.
-    """
-    for policy in policies:
-        if policy not in POLICIES:
-            raise InputError(f"--policies: {policy!r} is unknown; {nearest(policy, POLICIES)}")
-    if contract not in CONTRACTS:
-        raise InputError(f"--contract: {contract!r} is unknown; {nearest(contract, CONTRACTS)}")
-    try:
-        geometry = Geometry(traces.layers, traces.experts, traces.top_k)
-    except ValueError as error:
-        raise InputError(f"{traces.model}: not the routing of a model: {error}") from None
-    try:
-        slots_of = {residency: geometry.slots(residency) for residency in residencies}
-    except ValueError as error:
-        raise InputError(f"--residency: {error}") from None
-    requests = [events_of(request) for request in traces.requests]
-    tokens = sum(request.decode_steps for request in traces.requests)
-    if not tokens:
-        raise InputError(f"{traces.model}: the trace has no decode steps to count")
-    if not any(len(events.layer) > events.first_decode for events in requests):
-        raise InputError(f"{traces.model}: no decode step of the trace has its experts")
-    rows = []
-    for residency in residencies:
-        counts = {
-            policy: _count(traces, requests, policy, slots_of[residency], contract)
-            for policy in dict.fromkeys([*policies, "lru", "belady"])
-        }
-        rates = {policy: count.hits / count.needed for policy, count in counts.items()}
-        gap = rates["belady"] - rates["lru"]
-        for policy in policies:
-            count = counts[policy]
-            row = ReplayRow(
-                policy=policy,
-                residency=residency,
-                slots=slots_of[residency],
-                contract=contract,
-                hit_rate=rates[policy],
-                hits=count.hits,
-                accesses=count.needed,
-                loads=count.loads,
-                loads_per_token=count.loads / tokens,
-                late=0,
-                bytes_per_token=count.loads * traces.expert_bytes / tokens if traces.expert_bytes else None,
-                gap_recovered=(rates[policy] - rates["lru"]) / gap if gap > 0 else None,
-            )
-            rows.append(row)
-    return sorted(rows, key=lambda row: policies.index(row.policy))
+    def __init__(
+        self,
+        traces: TraceSet,
+        policies: Sequence[Policy],
+        slots: dict[float, int],
+        options: ReplayOptions,
+        predictor: Predictor | None,
+        fitted_on: TraceSet | None,
+    ) -> None:
+        self._traces, self._asked, self._slots, self._options = traces, policies, slots, options
+        self._policies = {name: policy_of(name) for name in (_LEAST, _BOUND)} | {one.name: one for one in policies}
+        self._predictor = predictor if any(policy.forecasts for policy in policies) else None
+        self._tallies = {(name, residency): Tally() for name in self._policies for residency in slots}
+        needs = {need for policy in policies for need in policy.needs}
+        self._popularity = self._weights = None
+        if fitted_on is not None and "popularity" in needs:
+            self._popularity = frequency_of(fitted_on)
+        if fitted_on is not None and predictor is not None and "weights" in needs:
+            self._weights = fitted_weights(fitted_on, predictor)
+
+    def add(self, batch: Batch) -> None:
+        """Run every policy at every residency over one batch."""
+        events = batch.events()
+        foresight = None if self._predictor is None else foresight_of(batch, self._predictor, self._traces)
+        tasks = None if foresight is None else tasks_of(foresight, self._traces.top_k)
+        routing = _routing(batch, self._traces.top_k, foresight, self._popularity, self._weights)
+        for policy in self._policies.values():
+            rules = self._rules(policy)
+            scores: Scores | None = None
+            for residency, slots in self._slots.items():
+                if scores is None or policy.by_residency:
+                    scores = policy.score(replace(routing, residency=residency, slots=slots)).checked(policy, routing)
+                shape = (self._traces.layers, self._traces.experts, slots)
+                counts = observe(
+                    shape,
+                    rules,
+                    self._options.contract == "sequential",
+                    batch,
+                    events,
+                    scores,
+                    foresight,
+                    tasks if rules is not None else None,
+                )
+                self._tallies[policy.name, residency].add(counts)
+
+    def rows(self) -> list[ReplayRow]:
+        """One row for each policy and residency."""
+        traces, options = self._traces, self._options
+        if not self._tallies[_LEAST, next(iter(self._slots))].total("tokens"):
+            left = f" after a warm-up of {options.warm_up}" if options.warm_up else ""
+            raise InputError(f"{traces.model}: the trace has no decode steps to count{left}")
+        if not self._tallies[_LEAST, next(iter(self._slots))].total("needed"):
+            raise InputError(f"{traces.model}: no decode step of the trace has its experts")
+        found = []
+        for policy in self._asked:
+            link = options.link if policy.prefetch is not None else 0.0
+            for residency, slots in self._slots.items():
+                lru, belady = (self._tallies[name, residency].rate for name in (_LEAST, _BOUND))
+                shared: dict[str, Any] = {"policy": policy.name, "residency": residency, "slots": slots}
+                shared |= {"contract": options.contract, "link": None if math.isinf(link) else link}
+                tally = self._tallies[policy.name, residency]
+                found.append(row_of(tally, traces.expert_bytes, lru, belady, shared))
+        return found
+
+    def _rules(self, policy: Policy) -> PrefetchRules | None:
+        if policy.prefetch is None or not self._options.link:
+            return None
+        return PrefetchRules(link=self._options.link, order=policy.prefetch, reserve=policy.reserve)
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    hits: int
-    needed: int
-    loads: int
+def _routing(
+    batch: Batch,
+    top_k: int,
+    foresight: Foresight | None,
+    popularity: NDArray[np.float32] | None = None,
+    weights: NDArray[np.float32] | None = None,
+) -> Routing:
+    """What policies are shown of a batch; residency and slots are 0 until one is chosen."""
+    return Routing(batch.active(), batch.counted, top_k, 0.0, 0, foresight, popularity, weights)
 
 
-def _count(traces: TraceSet, requests: list[Events], policy: str, slots: int, contract: str) -> _Count:
-    hits = needed = loads = 0
-    for events in requests:
-        counts = replay(
-            traces.layers,
-            traces.experts,
-            slots,
-            events.layer,
-            events.start,
-            events.expert,
-            events.first_decode,
-            policy,
-            sequential=contract == "sequential",
-        )
-        hits, needed, loads = hits + counts.hits, needed + counts.needed, loads + counts.loads
-    return _Count(hits, needed, loads)
+def _picked(traces: TraceSet, indices: Iterable[int]) -> Iterator[RequestTrace]:
+    return (traces.requests[int(index)] for index in indices)

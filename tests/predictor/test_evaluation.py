@@ -89,7 +89,7 @@ def test_misses_are_those_of_the_replay():
     phase = [replace(request, phase=np.full_like(request.phase, DECODE)) for request in traces.requests]
     traces = trace_set(*phase)
     result = evaluate(previous.fit(traces), traces, residencies=residencies)
-    rows = replay_traces(traces, ["lru"], list(residencies), "event")
+    rows = replay_traces(traces, ["lru"], list(residencies))
     # The first step of a request has no forecast, and misses everything.
     first = sum(request.experts[0].size for request in traces.requests)
     assert [score.needed for score in result.misses.values()] == [row.loads - first for row in rows]

@@ -8,7 +8,7 @@ from predictor_samples import random_request
 
 from seqmoe.core.simulate import replay
 from seqmoe.predictor.residency import NEVER, reuse_distances
-from seqmoe.simulate.replay import events_of
+from seqmoe.simulate.batch import events_of
 from seqmoe.spec.trace import MISSING
 
 
