@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from seqmoe.harness.metrics import Missing, decode_tok_s
 from seqmoe.harness.plan import Run
 from seqmoe.harness.record import Record
+from seqmoe.spec.duration import duration
 
 
 class ProgressReport(Protocol):
@@ -171,13 +172,3 @@ def describe(record: Record) -> str:
         return f"{record.status.kind}: {record.status.reason[:160]}"
     speed = decode_tok_s(record)
     return f"ok, {speed}" if isinstance(speed, Missing) else f"ok, {speed:.1f} tok/s"
-
-
-def duration(seconds: float | None) -> str:
-    """Minutes and seconds, as people say it."""
-    if seconds is None:
-        return "unknown time"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -139,15 +139,26 @@ def to_json(record: Record) -> str:
 
 def from_json(line: str, where: str) -> Record:
     """Read one line; ``where`` (file and line number) prefixes the `InputError` of anything that is not a record."""
+    table = table_of(line, where)
+    require_schema(table, SCHEMA, where)
+    return build(Record, table, where)
+
+
+def table_of(line: str, where: str) -> dict[str, Any]:
+    """The JSON object of one line of any kind of record, or `InputError`."""
     try:
         table = json.loads(line)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not a JSON line ({error}); repair or remove it") from None
     if not isinstance(table, dict):
         raise InputError(f"{where}: expected a JSON object, got {line[:40]!r}")
+    return table
+
+
+def require_schema(table: dict[str, Any], known: int, where: str) -> None:
+    """Raise `InputError` for a record of another schema than ``known``; a newer one asks for a newer version."""
     schema = table.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise InputError(f"{where}: schema = {schema}: this version reads up to {SCHEMA}; upgrade seqmoe to read it")
-    if schema != SCHEMA:
-        raise InputError(f"{where}: schema = {schema!r}: expected {SCHEMA}")
-    return build(Record, table, where)
+    if isinstance(schema, int) and schema > known:
+        raise InputError(f"{where}: schema = {schema}: this version reads up to {known}; upgrade seqmoe to read it")
+    if schema != known:
+        raise InputError(f"{where}: schema = {schema!r}: expected {known}")

@@ -10,7 +10,7 @@ from harness_samples import cell, record
 from rich.console import Console
 
 from seqmoe.harness.plan import Run
-from seqmoe.harness.progress import Estimate, LiveProgress, PlainProgress, SilentProgress, console_progress, duration
+from seqmoe.harness.progress import Estimate, LiveProgress, PlainProgress, SilentProgress, console_progress
 from seqmoe.harness.record import Status
 
 RUNS = [Run(cell(system=s), r, s) for r in range(2) for s in ("lru", "seqmoe")]
@@ -64,10 +64,3 @@ def test_plain_lines_count_and_tell_the_time_left() -> None:
 def test_without_a_terminal_lines_are_plain() -> None:
     assert isinstance(console_progress(), PlainProgress)
     SilentProgress().start(RUNS)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "unknown time"), (12.4, "12 s"), (150, "2 min"), (7300, "2 h 2 min")]
-)
-def test_durations_read_as_people_say_them(seconds, text) -> None:
-    assert duration(seconds) == text

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from seqmoe.harness.progress import duration
 from seqmoe.harness.record import Status
+from seqmoe.spec.duration import duration
 from seqmoe.spec.study import StudyCell
 
 # Start, reading the traces and evaluating, before any cell has told how long these take.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from seqmoe.harness.record import OK, Record, Status, from_json
+from seqmoe.harness.record import OK, Record, Status, from_json, require_schema, table_of
 from seqmoe.harness.store import Codec
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError, nearest
@@ -79,23 +79,19 @@ def to_line(record: StudyRecord) -> str:
 
 def from_line(line: str, where: str) -> StudyRecord:
     """Read one line; ``where`` prefixes the `InputError` of anything that is not a study's record."""
-    table = _table(line, where)
+    table = table_of(line, where)
     if "study" not in table:
         raise InputError(f"{where}: key 'study' is missing: not the record of a study")
     kind = table["study"]
     if kind not in KINDS:
         raise InputError(f"{where}: study = {kind!r}; {nearest(str(kind), KINDS)}")
-    schema = table.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise InputError(f"{where}: schema = {schema}: this version reads up to {SCHEMA}; upgrade seqmoe to read it")
-    if schema != SCHEMA:
-        raise InputError(f"{where}: schema = {schema!r}: expected {SCHEMA}")
+    require_schema(table, SCHEMA, where)
     return build(KINDS[kind], table, where)
 
 
 def from_any_line(line: str, where: str) -> Record | StudyRecord:
     """Read one line of whatever kind of record."""
-    return from_line(line, where) if "study" in _table(line, where) else from_json(line, where)
+    return from_line(line, where) if "study" in table_of(line, where) else from_json(line, where)
 
 
 STUDIES: Codec[StudyRecord] = Codec(to_line, from_line)
@@ -111,13 +107,3 @@ def latest_of_cells(records: Iterable[StudyRecord]) -> list[StudyRecord]:
         if record.status.ok or before is None or not before.status.ok:
             found[identity] = record
     return list(found.values())
-
-
-def _table(line: str, where: str) -> dict[str, Any]:
-    try:
-        table = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not a JSON line ({error}); repair or remove it") from None
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: expected a JSON object, got {line[:40]!r}")
-    return table

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from seqmoe.spec.duration import duration
+
 _PLAIN_EVERY = 10.0  # seconds
 
 
@@ -81,14 +83,6 @@ def describe(now: CollectionProgress) -> str:
     """Requests, tokens and the time that is left, in a few words."""
     left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
     return f"{now.stage}, {int(now.done + 1e-6)} of {now.requests} requests, {now.tokens:,} tokens{left}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _plain(title: str) -> Report:
