@@ -51,7 +51,7 @@ def compute(request: dict[str, Any], progress: Emit) -> dict[str, Any]:
     predictor.save(keep, training)
     if not cell.options.ordered:
         test = shuffled(test, cell.seed)
-    tell = _at_intervals(progress)
+    tell = at_intervals(progress)
     evaluation = evaluate(
         predictor,
         test,
@@ -100,7 +100,7 @@ def _cost_or_why_not(predictor: Predictor, traces: TraceSet) -> dict[str, Any]:
 def _fit(cell: PredictionCell, train: TraceSet, work: Path, progress: Emit) -> tuple[Predictor, dict[str, Any]]:
     if not cell.trained:
         progress({"stage": "counting"})
-    tell = _at_intervals(progress)
+    tell = at_intervals(progress)
     return make_predictor(
         cell.predictor,
         train,
@@ -109,16 +109,17 @@ def _fit(cell: PredictionCell, train: TraceSet, work: Path, progress: Emit) -> t
         options=asdict(cell.options),
         validation=VALIDATION,
         work=work,
-        progress=lambda state: tell({"stage": "training"} | _plain(state)),
+        progress=lambda state: tell({"stage": "training"} | training_event(state)),
     )
 
 
-def _plain(state: Any) -> dict[str, Any]:
+def training_event(state: Any) -> dict[str, Any]:
+    """How far a training is, as an event."""
     names = ("minutes", "epoch", "tokens", "loss", "recall", "phase")
     return {name: value for name in names if (value := getattr(state, name, None)) is not None}
 
 
-def _at_intervals(progress: Emit) -> Emit:
+def at_intervals(progress: Emit) -> Emit:
     """Pass on at most one event a second."""
     last = 0.0
 
