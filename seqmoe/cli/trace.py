@@ -83,7 +83,7 @@ def trace_split(
     source: Source,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the stores train and test.")],
     test: Annotated[float, typer.Option(help="Share of the requests that go to the test store.")] = 0.1,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Of the choice of test requests.")] = 0,
     half: HalfFlag = False,
     as_json: JsonFlag = False,
 ) -> None:

@@ -25,7 +25,7 @@ def trace_collect(
     tokens: Annotated[int, typer.Option(help="Most new tokens of a sequence.")] = 512,
     samples: Annotated[int, typer.Option(help="Sequences per prompt.")] = 1,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 1.0,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Of the tokens that are drawn.")] = 0,
     batch: Annotated[int, typer.Option(help="Sequences that are generated together.")] = 16,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many prompts.")] = None,
     early: Annotated[bool, typer.Option(help="Also keep what each router chooses one layer early.")] = True,
