@@ -216,9 +216,6 @@ class EventLoop:
         limit = 1 if self._sequential else int(sizes.max())
         if limit > self._slots:
             raise ValueError(f"an event needs {limit} experts at once, but there are {self._slots} slots")
-        event = np.repeat(np.arange(len(sizes)), sizes)
-        if len(np.unique(event * self._experts + expert)) != len(expert):
-            raise ValueError("an event names an expert twice")
 
     def _checked_tasks(
         self, expert: NDArray[np.int32], confidence: Floats, steps: int

@@ -1,7 +1,8 @@
 #include "loop.h"
 
 #include <algorithm>
-#include <cmath>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 namespace seqmoe {
@@ -46,7 +47,16 @@ int32_t EventLoop::fetch_limit() const {
   return rules_ && rules_->fetch_limit ? *rules_->fetch_limit : std::max(slots_ - largest_, 0);
 }
 
+void EventLoop::check_distinct(const Block& block) const {
+  std::vector<size_t> seen(experts_, block.events);
+  for (size_t event = 0; event < block.events; ++event)
+    for (int64_t i = block.start[event]; i < block.start[event + 1]; ++i)
+      if (std::exchange(seen[block.expert[i]], event) == event)
+        throw std::invalid_argument("an event names expert " + std::to_string(block.expert[i]) + " twice");
+}
+
 void EventLoop::feed(const Block& block, bool count, const std::function<void()>& heartbeat) {
+  check_distinct(block);
   now_ = count ? &counts_ : &uncounted_;
   for (size_t event = 0; event < block.events; ++event) {
     if (event % 1024 == 1023) heartbeat();

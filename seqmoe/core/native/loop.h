@@ -68,6 +68,7 @@ class EventLoop {
   void forget();
 
  private:
+  void check_distinct(const Block& block) const;
   void arrive(int64_t position);
   void need(int32_t layer, const int32_t* experts, size_t count);
   void complete(int32_t layer, const int32_t* experts, size_t count);
