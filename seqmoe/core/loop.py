@@ -144,12 +144,13 @@ class EventLoop:
         in ``step[i]`` (int [n]), counted from 0 within the request; events ascend by (step, layer). ``count`` says
         whether they are counted.
 
-        Scores stay as they are until they are set, 0 at first, and are float32. After an event, ``accessed`` [m] gives
-        those of the experts it needed, or else ``used`` [steps, layers, experts] those of its layer, where row 0 is
-        ``step[0]`` (sequential: after each access its expert's, after the last the layer's). Each of ``ranges`` (first
-        layer, last layer exclusive) is triggered by the event of its last layer: the scores of its layers become those
-        of ``forecast`` [steps, layers, experts], and tasks are created for the next step, for ``task_expert`` with
-        ``task_confidence``, both [steps, layers, tasks], -1 for none; experts with a slot or a queued task get none.
+        Scores stay as they are until they are set, 0 at first; they are float32, exact for integers up to 2^24. After
+        an event, ``accessed`` [m] gives those of the experts it needed, or else ``used`` [steps, layers, experts] those
+        of its layer, where row 0 is ``step[0]`` (sequential: after each access its expert's, after the last the
+        layer's). Each of ``ranges`` (first layer, last layer exclusive) is triggered by the event of its last layer:
+        the scores of its layers become those of ``forecast`` [steps, layers, experts], and tasks are created for the
+        next step, for ``task_expert`` with ``task_confidence``, both [steps, layers, tasks], -1 for none; experts with
+        a slot or a queued task get none.
 
         Raises ``ValueError`` for arrays that do not fit, and then nothing has run.
         """

@@ -122,12 +122,15 @@ void EventLoop::complete(int32_t layer, const int32_t* experts, size_t count) {
     land_finished();
     note_use(slot);
   }
+  missing_.clear();
   for (size_t i = 0; i < count; ++i)
-    if (const int32_t key = layer * experts_ + experts[i]; table_.slot_of(key) == kAbsent) load(key);
+    if (const int32_t key = layer * experts_ + experts[i]; table_.slot_of(key) == kAbsent) missing_.push_back(key);
+  if (missing_.empty()) return;
+  table_.victims(missing_.size(), victims_);
+  for (size_t i = 0; i < missing_.size(); ++i) load(missing_[i], i < victims_.size() ? victims_[i].slot : kAbsent);
 }
 
-void EventLoop::load(int32_t key) {
-  int32_t slot = table_.victim();
+void EventLoop::load(int32_t key, int32_t slot) {
   while (slot == kAbsent) {
     make_room();
     slot = table_.victim();

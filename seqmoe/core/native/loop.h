@@ -72,7 +72,7 @@ class EventLoop {
   void arrive(int64_t position);
   void need(int32_t layer, const int32_t* experts, size_t count);
   void complete(int32_t layer, const int32_t* experts, size_t count);
-  void load(int32_t key);
+  void load(int32_t key, int32_t slot);
   void make_room();
   void land_finished();
   void set_scores(const Block& block, size_t event);
@@ -98,6 +98,8 @@ class EventLoop {
   std::optional<UnitLink> link_;
   std::vector<bool> unused_;  // prefetched into this slot and not needed since
   std::vector<bool> queued_;  // has an unsent task
+  std::vector<int32_t> missing_;
+  std::vector<SlotTable::Victim> victims_;
   int64_t position_ = -1;
   int64_t next_tag_ = 0;
   LoopCounts counts_;

@@ -35,12 +35,14 @@ class Scheduler {
     const auto worst_first = [this](int32_t a, int32_t b) { return better(a, b); };
     kept_.clear();
     for (const int32_t task : order_) {
-      kept_.push_back(task);
-      std::push_heap(kept_.begin(), kept_.end(), worst_first);
-      if (static_cast<double>(kept_.size()) > capacity(deadline[task])) {
+      if (static_cast<double>(kept_.size()) + 1 > capacity(deadline[task])) {
+        // The least confident goes, this one or another; most queued tasks end here.
+        if (kept_.empty() || better(kept_.front(), task)) continue;
         std::pop_heap(kept_.begin(), kept_.end(), worst_first);
         kept_.pop_back();
       }
+      kept_.push_back(task);
+      std::push_heap(kept_.begin(), kept_.end(), worst_first);
     }
     return kept_;
   }

@@ -108,6 +108,20 @@ class SlotTable {
     return best.slot;
   }
 
+  // The next `count` slots to take, in order, or fewer if no more may be taken: one search for several.
+  void victims(size_t count, std::vector<Victim>& next) const {
+    next.clear();
+    for (int32_t slot = 0; slot < slots(); ++slot) {
+      if (state_[slot] != State::empty && !evictable(slot)) continue;
+      const Victim candidate = victim_at(slot);
+      if (next.size() == count) {
+        if (!(candidate < next.back())) continue;
+        next.pop_back();
+      }
+      next.insert(std::upper_bound(next.begin(), next.end(), candidate), candidate);
+    }
+  }
+
   // All slots that may be taken, as a heap with the next one in front: for taking many in one go.
   std::vector<Victim> victims() const {
     std::vector<Victim> heap;
