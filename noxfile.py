@@ -98,3 +98,12 @@ _study_session(
     "2", "Figure 2: the probe on ordered and shuffled sequences. Arguments after -- go to `seqmoe bench fig2`."
 )
 _study_session("8", "Figure 8: recall of the predictors. Arguments after -- go to `seqmoe bench fig8`.")
+_study_session("3", "Figure 3: eviction that knows the future. Arguments after -- go to `seqmoe bench fig3`.")
+_study_session("7", "Figure 7: expert hit rates. Arguments after -- go to `seqmoe bench fig7`.")
+
+
+@nox.session(name="reproduce-table2")
+def reproduce_table2(session: nox.Session) -> None:
+    """Table 2: six prefetch tasks and what each order makes of them. Arguments after -- go to `seqmoe table2`."""
+    _prepare(session)
+    session.run("seqmoe", "table2", *session.posargs)

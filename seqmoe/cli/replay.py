@@ -59,7 +59,7 @@ def replay(
     residencies = list(dict.fromkeys(numbers(residency, "--residency")))
     if link is None:
         link = load_hardware(find_home(), _HARDWARE).emulated_overlap_ratio
-    options = ReplayOptions(link, contract, batch, stagger, warm_up)
+    options = ReplayOptions((link,), contract, batch, stagger, warm_up)
     loaded = traces_of(traces)
     with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("replaying", total=None)

@@ -12,10 +12,13 @@ from rich.text import Text
 
 from seqmoe.harness.conditions import newest_only
 from seqmoe.harness.record import Record
-from seqmoe.harness.studies.record import PredictionRecord, StudyRecord
+from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyRecord
+from seqmoe.report import replays
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.figure2 import Figure2
+from seqmoe.report.figure3 import Figure3
 from seqmoe.report.figure6 import Figure6
+from seqmoe.report.figure7 import Figure7
 from seqmoe.report.figure8 import Figure8
 from seqmoe.report.findings import sentence2, sentence8
 from seqmoe.report.frame import records_frame
@@ -25,6 +28,10 @@ from seqmoe.report.paper import claims, figure6_bars
 from seqmoe.report.prediction_sections import section2, section8
 from seqmoe.report.predictions import groups_of
 from seqmoe.report.predictor_tables import ablation_table, predictors_table
+from seqmoe.report.replay_findings import sentence3, sentences7
+from seqmoe.report.replay_plots import handles
+from seqmoe.report.replay_sections import section3, section7
+from seqmoe.report.replay_tables import replay_table
 from seqmoe.report.section6 import section6
 from seqmoe.report.sheet import sheet_of
 from seqmoe.report.summary import summarise
@@ -95,4 +102,45 @@ def part2(records: Sequence[StudyRecord], home: Home) -> Part:
         lambda: sheet_of(bands or [("", [figure.printed()])]),
         figure.table,
         Group(*words),
+    )
+
+
+def part3(records: Sequence[StudyRecord], home: Home) -> Part:
+    """Figure 3."""
+    kept = [record for record in records if isinstance(record, ReplayRecord)]
+    figure = Figure3(replays.groups_of(kept), claims(home))
+    bands = [(f"On {group.source}", figure.panels(group)) for group in figure.groups]
+    lines: list[RenderableType] = []
+    for group in figure.groups:
+        lines += [replay_table(group).rich(), Text(sentence3(figure, group)), Text()]
+    plots = [plot for _, panels in bands for plot in panels]
+    return Part(
+        "3",
+        bool(figure.groups),
+        kept,
+        section3(figure),
+        lambda: sheet_of(bands, handles(plots)),
+        figure.table,
+        Group(*lines),
+    )
+
+
+def part7(records: Sequence[StudyRecord], home: Home) -> Part:
+    """Figure 7."""
+    kept = [record for record in records if isinstance(record, ReplayRecord)]
+    figure = Figure7(replays.groups_of(kept), claims(home))
+    bands = [(f"On {group.source}", figure.panels(group)) for group in figure.groups]
+    lines: list[RenderableType] = []
+    for group in figure.groups:
+        lines += [replay_table(group).rich(), *(Text(sentence) for sentence in sentences7(group)), Text()]
+    shown = bands or [("", [figure.printed()])]
+    plots = [plot for _, panels in shown for plot in panels]
+    return Part(
+        "7",
+        bool(figure.groups),
+        kept,
+        section7(figure),
+        lambda: sheet_of(shown, handles(plots)),
+        figure.table,
+        Group(*lines),
     )

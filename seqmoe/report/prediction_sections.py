@@ -22,7 +22,7 @@ TITLE_8 = "How many of the experts that a token needs are known before it comes"
 _MARKS = {
     "o": '<circle cx="13" cy="9" r="4.5"/>', "s": '<path d="M9 5h8v8H9z"/>', "v": '<path d="M8 5h10l-5 9z"/>',
     "^": '<path d="M8 13h10l-5-9z"/>', "D": '<path d="M13 3.5l5.5 5.5-5.5 5.5L7.5 9z"/>',
-    "P": '<path d="M11 4h4v3h3v4h-3v3h-4v-3H8V7h3z"/>',
+    "P": '<path d="M11 4h4v3h3v4h-3v3h-4v-3H8V7h3z"/>', "": "",
 }  # fmt: skip
 
 
@@ -50,14 +50,14 @@ def section8(figure: Figure8) -> Section:
             "remarks": _remarks(group),
         }
         groups.append(values)
-    return _section("8", TITLE_8, groups, [figure.printed()])
+    return study_section("8", TITLE_8, groups, [figure.printed()])
 
 
 def section2(figure: Figure2) -> Section:
     """Figure 2: the probe's curves with and without order."""
     groups = []
     for index, group in enumerate(figure.groups):
-        legend = [_order("as decoded", style.ORDERED, "o"), _order("shuffled", style.SHUFFLED, "s")]
+        legend = [entry("as decoded", style.ORDERED, "o"), entry("shuffled", style.SHUFFLED, "s")]
         values = _group(group, figure.panels(group), f"f2-{index}", [], legend)
         values |= {
             "facts": findings.facts2(figure, group),
@@ -65,7 +65,7 @@ def section2(figure: Figure2) -> Section:
             "remarks": [],
         }
         groups.append(values)
-    return _section("2", TITLE_2, groups, [figure.printed()])
+    return study_section("2", TITLE_2, groups, [figure.printed()])
 
 
 def _group(
@@ -82,7 +82,10 @@ def _group(
     }
 
 
-def _section(figure: str, title: str, groups: list[dict[str, Any]], printed: list[Plot]) -> Section:
+def study_section(
+    figure: str, title: str, groups: list[dict[str, Any]], printed: list[Plot], template: str = "prediction.html.j2"
+) -> Section:
+    """The section of a study: ``groups`` are what `study.html.j2` reads; ``printed`` is drawn where there are none."""
     suite = f"fig{figure}"
     with style.theme():
         pictures = (
@@ -95,7 +98,7 @@ def _section(figure: str, title: str, groups: list[dict[str, Any]], printed: lis
     }
     commands = "\n".join(f"{f'nox -s reproduce-{suite}{more}':44}# {what}" for more, what in asked.items())
     body = fill(
-        "prediction.html.j2",
+        template,
         suite=suite,
         groups=groups,
         printed=pictures,
@@ -106,10 +109,11 @@ def _section(figure: str, title: str, groups: list[dict[str, Any]], printed: lis
 
 def _predictor(kind: str) -> Entry:
     title, colour, marker = style.PREDICTORS[kind]
-    return _order(title, colour, marker)
+    return entry(title, colour, marker)
 
 
-def _order(name: str, colour: str, marker: str) -> Entry:
+def entry(name: str, colour: str, marker: str) -> Entry:
+    """A line with a marker."""
     return Entry(name, colour, Markup(f'<g fill="currentColor"><path d="M1 8h24v2H1z"/>{_MARKS[marker]}</g>'))
 
 

@@ -12,10 +12,14 @@ from seqmoe.report import style
 from seqmoe.report.plot import DASHED, Plot, draw_plot
 
 _ACROSS = 3
+_IN_A_LINE = 6
 
 
-def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
-    """All panels, three in a row; each band has a heading. Call it inside `seqmoe.report.style.theme`."""
+def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]], handles: Sequence[Line2D] | None = None) -> Figure:
+    """All panels, three in a row; each band has a heading. Call it inside `seqmoe.report.style.theme`.
+
+    ``handles`` are the legend's entries, those of the predictors if not given.
+    """
     rows = [
         (title if start == 0 else "", plots[start : start + _ACROSS])
         for title, plots in bands
@@ -23,11 +27,14 @@ def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
     ]
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     sheet = Figure(figsize=(4.3 * _ACROSS, 3.7 * max(len(rows), 1) + 0.7), layout=layout)
-    parts = sheet.subfigures(len(rows) + 1, 1, squeeze=False, height_ratios=[0.17, *[1.0] * len(rows)])[:, 0]
-    handles = legend([plot for _, plots in rows for plot in plots])
+    entries = legend([plot for _, plots in rows for plot in plots]) if handles is None else handles
+    more = (len(entries) - 1) // _IN_A_LINE
+    heights = [0.17 + 0.05 * more, *[1.0] * len(rows)]
+    parts = sheet.subfigures(len(rows) + 1, 1, squeeze=False, height_ratios=heights)[:, 0]
     parts[0].legend(
-        handles=handles, loc="center", ncols=len(handles), frameon=False, handlelength=1.8, columnspacing=1.5
-    )
+        handles=entries, loc="center", ncols=min(len(entries), _IN_A_LINE), frameon=False, handlelength=1.8,
+        columnspacing=1.5,
+    )  # fmt: skip
     for part, (title, plots) in zip(parts[1:], rows, strict=True):
         if title:
             part.suptitle(title, x=0.006, ha="left", fontsize=12, fontweight="bold", color=style.INK)

@@ -37,6 +37,24 @@ PREDICTORS = {
     "previous": ("Previous token", "#cc78bc", "D"),
     "popularity": ("Popularity", "#949494", "P"),
 }
+# Cache policies; bounds are in ink, what goes beyond the paper is set apart from SeqMoE's own orange.
+POLICIES = {
+    "seqmoe": ("SeqMoE", "#d55e00", "o"),
+    "seqmoe_infinity": ("SeqMoE (Infinity)", "#cc78bc", "v"),
+    "seqmoe_cache_only": ("SeqMoE (CacheOnly)", "#ca9161", "s"),
+    "lru": ("LRU", "#7ccdb0", "^"),
+    "lfu": ("LFU", "#0173b2", "D"),
+    "prefill_hot": ("PrefillHot", "#949494", "P"),
+    "belady": ("Belady (bound)", INK, ""),
+    "belady_8": ("Belady-8 (oracle)", MUTED, "s"),
+    "belady_f8": ("Belady-F8", "#de8f05", "o"),
+    "seqmoe_learned": ("Learned score + matroid", "#7b5ea7", "o"),
+    "learned": ("Learned score", "#7b5ea7", "s"),
+    "forecast_tail": ("Forecast, then frequency", "#b5a400", "v"),
+    "seqmoe_next": ("CacheScore with next step", "#8c564b", "^"),
+    "mix": ("Mix", "#c44e6b", "D"),
+    "lfu_decay": ("LFU with decay", "#56b4e9", "D"),
+}
 # The probe on sequences as they are, and on the same ones shuffled.
 ORDERED, SHUFFLED = "#0173b2", "#de8f05"
 _SPARE = ("#b5a400", "#8c564b", "#3f6f8f", "#c44e6b", "#5f8a3c")

@@ -11,7 +11,7 @@ from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.page import Section, render
-from seqmoe.report.parts import Part, part2, part6, part8
+from seqmoe.report.parts import Part, part2, part3, part6, part7, part8
 from seqmoe.report.table import ShortTable
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
@@ -19,8 +19,8 @@ from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
 # The suites that a page is made of, by the figure of each, in the paper's order.
-SUITES = {"2": "fig2", "6": "fig6", "8": "fig8"}
-_STUDIES = {"2": part2, "8": part8}
+SUITES = {"2": "fig2", "3": "fig3", "6": "fig6", "7": "fig7", "8": "fig8"}
+_STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
 _DPI = 160
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from seqmoe.predictor.base import Predictor, SequenceContext
 from seqmoe.predictor.early_router import OFFLINE, EarlyRouter
-from seqmoe.predictor.psi import activations
+from seqmoe.predictor.psi import inputs_of
 from seqmoe.simulate.batch import Batch
 from seqmoe.simulate.policies.base import Foresight
 from seqmoe.spec.errors import InputError
@@ -40,9 +40,7 @@ def foresight_of(batch: Batch, predictor: Predictor, traces: TraceSet) -> Foresi
     direct_of = getattr(predictor, "use_sequence", None)
     alive = np.maximum(batch.alive(), 1).astype(np.float32)
     for request, first in zip(batch.requests, batch.offset, strict=True):
-        # A predictor that was trained on raw logits ("Psi off") says so.
-        psi = bool(getattr(predictor, "psi", True))
-        activation = activations(request, traces.experts, traces.router, psi)
+        activation = inputs_of(predictor, request, traces)
         _, rows = predictor.forecast_sequence(activation, LOOKAHEAD, 1, SequenceContext.of(request))
         direct: NDArray[np.float32] | None = direct_of(activation) if direct_of is not None else None
         if padded is None:

@@ -20,20 +20,22 @@ CONTRACTS = ("event", "sequential")
 class ReplayOptions:
     """How a replay runs.
 
-    ``link`` is in experts per layer, ``math.inf`` for any number. ``contract`` ``sequential`` makes every access an
-    event of its own: it inflates recency, and exists to compare with papers that count so. ``batch`` requests run
-    together, each ``stagger`` steps after the one before. The first ``warm_up`` decode steps of a request do not count.
+    ``links`` are in experts per layer, ``math.inf`` for any number: policies that prefetch are run with each.
+    ``contract`` ``sequential`` makes every access an event of its own: it inflates recency, and exists to compare with
+    papers that count so. ``batch`` requests run together, each ``stagger`` steps after the one before. The first
+    ``warm_up`` decode steps of a request do not count.
     """
 
-    link: float = 0.0
+    links: tuple[float, ...] = (0.0,)
     contract: str = "event"
     batch: int = 1
     stagger: int = 0
     warm_up: int = 0
 
     def __post_init__(self) -> None:
-        if not self.link >= 0:
-            raise InputError(f"--link-experts-per-layer {self.link:g}: must not be negative; 0 is no prefetching")
+        for link in self.links:
+            if not link >= 0:
+                raise InputError(f"--link-experts-per-layer {link:g}: must not be negative; 0 is no prefetching")
         if self.contract not in CONTRACTS:
             raise InputError(f"--contract: {self.contract!r} is unknown; {nearest(self.contract, CONTRACTS)}")
         for name, least in (("batch", 1), ("stagger", 0), ("warm_up", 0)):

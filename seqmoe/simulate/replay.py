@@ -49,8 +49,8 @@ def replay_traces(
 
     ``policies`` are names (see `seqmoe.simulate.policies`) or policies of one's own. Requests are read one by one.
     ``fitted_on`` are other traces of the model, for policies that are fitted to some. ``progress`` is told the requests
-    done and in all. Rows are by policy, then residency, in the order asked for. Raises `InputError` for what does not
-    fit together.
+    done and in all. Rows are by policy, link and residency, in the order asked for. Raises `InputError` for what does
+    not fit together.
     """
     options = options or ReplayOptions()
     chosen = [policy_of(policy) if isinstance(policy, str) else policy for policy in policies]
@@ -93,7 +93,12 @@ class _Replay:
         self._traces, self._asked, self._slots, self._options = traces, policies, slots, options
         self._policies = {name: policy_of(name) for name in (_LEAST, _BOUND)} | {one.name: one for one in policies}
         self._predictor = predictor if any(policy.forecasts for policy in policies) else None
-        self._tallies = {(name, residency): Tally() for name in self._policies for residency in slots}
+        self._tallies = {
+            (name, residency, link): Tally()
+            for name, policy in self._policies.items()
+            for residency in slots
+            for link in self._links(policy)
+        }
         needs = {need for policy in policies for need in policy.needs}
         self._popularity = self._weights = None
         if fitted_on is not None and "popularity" in needs:
@@ -108,47 +113,48 @@ class _Replay:
         tasks = None if foresight is None else tasks_of(foresight, self._traces.top_k)
         routing = _routing(batch, self._traces.top_k, foresight, self._popularity, self._weights)
         for policy in self._policies.values():
-            rules = self._rules(policy)
             scores: Scores | None = None
             for residency, slots in self._slots.items():
                 if scores is None or policy.by_residency:
                     scores = policy.score(replace(routing, residency=residency, slots=slots)).checked(policy, routing)
-                shape = (self._traces.layers, self._traces.experts, slots)
-                counts = observe(
-                    shape,
-                    rules,
-                    self._options.contract == "sequential",
-                    batch,
-                    events,
-                    scores,
-                    foresight,
-                    tasks if rules is not None else None,
-                )
-                self._tallies[policy.name, residency].add(counts)
+                for link in self._links(policy):
+                    rules = None
+                    if policy.prefetch is not None and link:
+                        rules = PrefetchRules(link=link, order=policy.prefetch, reserve=policy.reserve)
+                    counts = observe(
+                        (self._traces.layers, self._traces.experts, slots),
+                        rules,
+                        self._options.contract == "sequential",
+                        batch,
+                        events,
+                        scores,
+                        foresight,
+                        None if rules is None else tasks,
+                    )
+                    self._tallies[policy.name, residency, link].add(counts)
 
     def rows(self) -> list[ReplayRow]:
-        """One row for each policy and residency."""
+        """One row for each policy, residency and link."""
         traces, options = self._traces, self._options
-        if not self._tallies[_LEAST, next(iter(self._slots))].total("tokens"):
+        first = next(iter(self._tallies.values()))
+        if not first.total("tokens"):
             left = f" after a warm-up of {options.warm_up}" if options.warm_up else ""
             raise InputError(f"{traces.model}: the trace has no decode steps to count{left}")
-        if not self._tallies[_LEAST, next(iter(self._slots))].total("needed"):
+        if not first.total("needed"):
             raise InputError(f"{traces.model}: no decode step of the trace has its experts")
         found = []
         for policy in self._asked:
-            link = options.link if policy.prefetch is not None else 0.0
-            for residency, slots in self._slots.items():
-                lru, belady = (self._tallies[name, residency].rate for name in (_LEAST, _BOUND))
-                shared: dict[str, Any] = {"policy": policy.name, "residency": residency, "slots": slots}
-                shared |= {"contract": options.contract, "link": None if math.isinf(link) else link}
-                tally = self._tallies[policy.name, residency]
-                found.append(row_of(tally, traces.expert_bytes, lru, belady, shared))
+            for link in self._links(policy):
+                for residency, slots in self._slots.items():
+                    lru, belady = (self._tallies[name, residency, 0.0].rate for name in (_LEAST, _BOUND))
+                    shared: dict[str, Any] = {"policy": policy.name, "residency": residency, "slots": slots}
+                    shared |= {"contract": options.contract, "link": None if math.isinf(link) else link}
+                    tally = self._tallies[policy.name, residency, link]
+                    found.append(row_of(tally, traces.expert_bytes, lru, belady, shared))
         return found
 
-    def _rules(self, policy: Policy) -> PrefetchRules | None:
-        if policy.prefetch is None or not self._options.link:
-            return None
-        return PrefetchRules(link=self._options.link, order=policy.prefetch, reserve=policy.reserve)
+    def _links(self, policy: Policy) -> tuple[float, ...]:
+        return (0.0,) if policy.prefetch is None else self._options.links
 
 
 def _routing(

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from seqmoe.harness.selection import suite_path
-from seqmoe.harness.studies import prediction
-from seqmoe.harness.studies.record import PredictionRecord, StudyRecord
+from seqmoe.harness.studies import prediction, replay
+from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyRecord
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.paths import Home
 from seqmoe.spec.prediction import STUDY, load_prediction_suite
+from seqmoe.spec.replay import STUDY as REPLAY
+from seqmoe.spec.replay import load_replay_suite
 from seqmoe.spec.study import StudyCell, StudySuite
 
 
@@ -48,7 +50,18 @@ KINDS = {
         describe=prediction.describe,
         progress=prediction.progress,
         module="seqmoe.harness.studies.prediction_job",
-    )
+    ),
+    REPLAY: StudyKind(
+        name=REPLAY,
+        record=ReplayRecord,
+        load=load_replay_suite,
+        fields=("panel", "traces", "predictor", "contract", "batch"),
+        words=("panel", "traces", "predictor"),
+        seconds=lambda cell: 60.0,
+        describe=replay.describe,
+        progress=replay.progress,
+        module="seqmoe.harness.studies.replay_job",
+    ),
 }
 
 

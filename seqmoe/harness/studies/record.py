@@ -13,6 +13,8 @@ from seqmoe.harness.store import Codec
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.prediction import STUDY, PredictionCell
+from seqmoe.spec.replay import STUDY as REPLAY
+from seqmoe.spec.replay import ReplayCell
 from seqmoe.spec.study import StudyCell
 
 SCHEMA = 1
@@ -69,7 +71,25 @@ class PredictionRecord(StudyRecord):
             raise ValueError(f"status is ok, but observations lack {', '.join(lacking)}")
 
 
-KINDS: dict[str, type[StudyRecord]] = {STUDY: PredictionRecord}
+@dataclass(frozen=True, slots=True)
+class ReplayRecord(StudyRecord):
+    """Policies that were replayed together.
+
+    ``observations`` of an `ok` record hold ``rows`` (`seqmoe.simulate.rows.ReplayRow.as_dict`, by policy, link and
+    residency), ``links`` (experts per layer by the name that the cell gives, None for any number), ``predictor``
+    (``kind``, ``minutes`` and where it is ``from``; empty without one) and ``traces`` as of a `PredictionRecord`.
+    """
+
+    cell: ReplayCell
+
+    def __post_init__(self) -> None:
+        StudyRecord.__post_init__(self)
+        lacking = [name for name in ("rows", "links", "predictor") if name not in self.observations]
+        if self.status.kind == OK and lacking:
+            raise ValueError(f"status is ok, but observations lack {', '.join(lacking)}")
+
+
+KINDS: dict[str, type[StudyRecord]] = {STUDY: PredictionRecord, REPLAY: ReplayRecord}
 
 
 def to_line(record: StudyRecord) -> str:
