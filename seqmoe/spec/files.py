@@ -8,10 +8,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from seqmoe.spec.errors import InputError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to beside ``path``, which takes its place if all went well and is removed if not."""
+    """A path to write to beside ``path``, which takes its place if all went well and is removed if not.
+
+    What is there and is no file (a device, a pipe, a folder) is not replaced: `InputError`.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is there and is no file, so it cannot be replaced; give another name")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
