@@ -106,3 +106,7 @@ class TraceSet:
             and not MISSING <= int(request.experts.min()) <= int(request.experts.max()) < self.experts
         ):
             raise ValueError(f"{where}: an expert id outside 0 to {self.experts - 1}")
+        for name in ("weights", "logits"):
+            values = getattr(request, name)
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError(f"{where}: {name} that are no finite numbers")

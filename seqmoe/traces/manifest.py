@@ -22,6 +22,10 @@ class Shard:
     requests: int
     steps: int
 
+    def __post_init__(self) -> None:
+        if min(self.requests, self.steps) < 0:
+            raise ValueError(f"requests = {self.requests}, steps = {self.steps}: must not be negative")
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -50,6 +54,11 @@ class Manifest:
         """The description of a new, empty store for traces like these; their requests are not looked at."""
         names = ("model", "layers", "experts", "top_k", "model_top_k", "router", "licence", "source", "expert_bytes")
         return cls(SCHEMA, **{name: getattr(traces, name) for name in names}, half=half)
+
+    @property
+    def geometry(self) -> tuple[str | int, ...]:
+        """What the digest covers beside the requests."""
+        return self.model, self.layers, self.experts, self.top_k, self.router
 
     def differs(self, other: Manifest) -> str:
         """The first field in which two stores cannot be one, as ``name = here, there``; empty where none."""

@@ -11,6 +11,7 @@ from seqmoe.spec.trace import MISSING, RequestTrace
 from seqmoe.traces.summary import request_digest
 
 BRIEF = ("identifier", "group", "dataset", "digest", "steps", "prompt_length", "first_position")
+COLUMNS = (*BRIEF, "phase", "experts", "weights", "logits", "token_ids", "early")
 _BYTE_MISSING = 255
 
 

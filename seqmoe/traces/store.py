@@ -18,8 +18,9 @@ import numpy as np
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import RequestTrace, TraceSet
 from seqmoe.traces.manifest import MANIFEST, Manifest, Shard, read_manifest
-from seqmoe.traces.rows import BRIEF, request_of
+from seqmoe.traces.rows import BRIEF, COLUMNS, request_of
 from seqmoe.traces.split import Part
+from seqmoe.traces.summary import set_digest
 from seqmoe.traces.writer import StoreWriter
 
 __all__ = ["MANIFEST", "StoreWriter", "StoredRequests", "open_store", "write_store"]
@@ -58,15 +59,26 @@ class StoredRequests(Sequence[RequestTrace]):
             self._checked.check(request, where)
         except InputError:
             raise
-        except (ValueError, OSError) as error:
-            raise InputError(f"{where}: {error}; is the file damaged?") from None
+        except (ValueError, OSError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error).removeprefix(f"{where}: ")
+            raise InputError(f"{where}: {reason}; is the file damaged?") from None
         return request
 
     def column(self, name: str) -> list[Any]:
-        """See `seqmoe.traces.summary.Columns`; reads this column's pages only."""
+        """See `seqmoe.traces.summary.Columns`; reads this column's pages only.
+
+        Who reads all digests learns whether the manifest still fits them: `InputError` where it was edited.
+        """
         if name not in BRIEF:
             raise KeyError(name)
-        return [value for shard in range(len(self._ends)) for value in self._table(shard).column(name).to_pylist()]
+        values = [value for shard in range(len(self._ends)) for value in self._table(shard).column(name).to_pylist()]
+        about = self.manifest
+        if name == "digest" and about.complete and set_digest(about.geometry, values) != about.digest:
+            raise InputError(
+                f"{self.folder / MANIFEST}: does not fit the requests beside it, whose digest is another one; "
+                "was it edited? copy or import the store again"
+            )
+        return values
 
     def _table(self, shard: int) -> Any:
         """The memory-mapped table of a shard; of many, the one opened first is closed again."""
@@ -92,9 +104,14 @@ def open_shard(folder: Path, shard: Shard) -> Any:
         raise InputError(f"{path}: missing, though {MANIFEST} names it; copy or import the store again")
     try:
         table = Dataset.from_file(str(path)).data
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: not a readable Arrow file: {str(error).splitlines()[0]}; is it truncated?") from None
-    if table.num_rows != shard.requests or not set(BRIEF) <= set(table.column_names):
+        table.validate(full=True)  # lists that leave the file would end the process; their values are not read
+    except Exception as error:  # damaged bytes make the reader stumble in ways of every kind
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: not a readable Arrow file: {reason}; is it truncated?") from None
+    if not set(COLUMNS) <= set(table.column_names):
+        lacking = ", ".join(sorted(set(COLUMNS) - set(table.column_names)))
+        raise InputError(f"{path}: lacks {lacking}, which a shard of a store has; is it damaged?")
+    if table.num_rows != shard.requests:
         raise InputError(f"{path}: {table.num_rows} requests, but {MANIFEST} says {shard.requests}; is it truncated?")
     return table
 

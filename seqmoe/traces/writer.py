@@ -87,9 +87,8 @@ class StoreWriter:
     ) -> None:
         self.flush()
         if kind is None:
-            about = self._manifest
-            geometry = (about.model, about.layers, about.experts, about.top_k, about.router)
-            self._manifest = replace(about, complete=True, digest=set_digest(geometry, self._digests))
+            digest = set_digest(self._manifest.geometry, self._digests)
+            self._manifest = replace(self._manifest, complete=True, digest=digest)
             write_manifest(self.folder, self._manifest)
 
     def _continue(self) -> None:

@@ -122,6 +122,7 @@ def test_a_newer_schema_is_refused(tmp_path):
         ({"experts": 1}, "not a geometry"),
         ({"expertz": 3}, "unknown key 'expertz'.*experts"),
         ({"router": "dice"}, "router = 'dice'"),
+        ({"shards": [{"file": "x", "requests": -1, "steps": 1}]}, r"shards\[0\]: requests = -1"),
         ({"complete": False}, "unfinished, 7 requests so far"),
     ],
 )
@@ -130,6 +131,38 @@ def test_a_wrong_manifest_is_refused(tmp_path, change, message):
     _edit(tmp_path / "s", **change)
     with pytest.raises(InputError, match=message):
         open_store(tmp_path / "s")
+
+
+@pytest.mark.parametrize("change", [{"layers": 6, "top_k": 1}, {"experts": 9}, {"shards": []}, {"digest": "0" * 12}])
+def test_an_edited_manifest_is_noticed_by_whoever_asks_for_the_digest(tmp_path, change):
+    write_store(trace_set(), tmp_path / "s")
+    _edit(tmp_path / "s", **change)
+    with pytest.raises(InputError, match="does not fit the requests"):
+        digest(open_store(tmp_path / "s"))
+
+
+def test_a_shard_with_any_byte_turned_is_refused_in_words(tmp_path):
+    write_store(trace_set(2), tmp_path / "s")
+    shard = tmp_path / "s" / "shard-00000.arrow"
+    whole = shard.read_bytes()
+    for place in range(0, 2000, 13):  # what describes the columns
+        shard.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            list(open_store(tmp_path / "s").requests)
+        except InputError as error:
+            assert "shard-00000.arrow" in str(error)
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    from dataclasses import replace
+
+    traces = trace_set(2)
+    broken = replace(traces.requests[0], weights=np.full_like(traces.requests[0].weights, np.nan))
+    with (
+        pytest.raises(InputError, match="weights that are no finite numbers"),
+        StoreWriter(tmp_path / "s", traces) as writer,
+    ):
+        writer.append(broken)
 
 
 def test_a_damaged_store_is_refused(tmp_path):
