@@ -62,7 +62,7 @@ def _description(path: Path, text: str | None) -> dict[str, Any]:
         about = json.loads(text)
     except ValueError as error:
         raise InputError(f"{path}: not a predictor: its metadata {_KEY!r} is no JSON: {error}") from None
-    if not isinstance(about, dict) or not isinstance(about.get("schema"), int):
+    if not isinstance(about, dict) or type(about.get("schema")) is not int or about["schema"] < 1:
         raise InputError(f"{path}: not a predictor: its metadata {_KEY!r} has no schema")
     if about["schema"] > SCHEMA:
         raise InputError(f"{path}: predictor schema {about['schema']}; this version reads {SCHEMA}: update seqmoe")
@@ -70,6 +70,21 @@ def _description(path: Path, text: str | None) -> dict[str, Any]:
         if not isinstance(about.get(field), kind):
             raise InputError(f"{path}: not a predictor: {field} = {about.get(field)!r} in its metadata")
     for field in ("layers", "experts", "top_k"):
-        if not isinstance(about["geometry"].get(field), int):
+        if type(about["geometry"].get(field)) is not int:
             raise InputError(f"{path}: not a predictor: its metadata lack geometry.{field}")
+    layers, experts, top_k = (about["geometry"][field] for field in ("layers", "experts", "top_k"))
+    if layers < 1 or not 0 < top_k <= experts:
+        raise InputError(f"{path}: not a predictor: geometry = {about['geometry']} in its metadata")
+    if not _covers(about["ranges"], layers):
+        raise InputError(f"{path}: not a predictor: ranges = {about['ranges']} in its metadata, of {layers} layers")
     return about
+
+
+def _covers(ranges: list[Any], layers: int) -> bool:
+    """Whether they are pairs of layers, ascending and without gaps, from the first layer to the last."""
+    end = 0
+    for pair in ranges:
+        if not isinstance(pair, list) or [type(layer) for layer in pair] != [int, int] or not end == pair[0] < pair[1]:
+            return False
+        end = pair[1]
+    return end == layers

@@ -70,9 +70,25 @@ def _described(change):
         ({"seqmoe_predictor": "{"}, "no JSON"),
         ({"seqmoe_predictor": "[1]"}, "has no schema"),
         (_described({"schema": SCHEMA + 1}), f"schema {SCHEMA + 1}; this version reads {SCHEMA}"),
+        (_described({"schema": 0}), "has no schema"),
+        (_described({"schema": True}), "has no schema"),
         (_described({"kind": 3}), "kind = 3"),
         (_described({"ranges": "drop"}), "ranges = None"),
         (_described({"geometry": {"layers": 2, "experts": 4}}), "lack geometry.top_k"),
+        *((_described({"geometry": {"layers": 2, "experts": 4, "top_k": k}}), "geometry = ") for k in (0, 5)),
+        *(
+            (_described({"ranges": ranges}), r"ranges = .* of 2 layers")
+            for ranges in (
+                [],
+                [5],
+                [[0, 1]],
+                [[0, 1], [1, 3]],
+                [[1, 2], [0, 1]],
+                [["0", "2"]],
+                [[0, 2, 3]],
+                [[0, 0], [0, 2]],
+            )
+        ),
     ],
 )
 def test_foreign_and_newer_files_are_refused(tmp_path, metadata, message):

@@ -86,7 +86,8 @@ def test_a_sequence_at_once_is_the_sequence_step_by_step(recent, stride):
 
 
 def test_another_kind_and_no_file_are_refused(tmp_path):
-    write_container(tmp_path / "p", "previous", {}, {"geometry": {"layers": 1, "experts": 2, "top_k": 1}, "ranges": []})
+    about = {"geometry": {"layers": 1, "experts": 2, "top_k": 1}, "ranges": [[0, 1]]}
+    write_container(tmp_path / "p", "previous", {}, about)
     with pytest.raises(InputError, match="of kind 'previous'"):
         FirstOrder.load(tmp_path / "p")
     with pytest.raises(InputError, match="no such predictor file"):
