@@ -43,7 +43,7 @@ def evaluate(
     *,
     lookahead: int = 7,
     stride: int = 1,
-    residencies: Sequence[float] = RESIDENCIES,
+    residencies: Sequence[float] | None = None,
     decode_only: bool = True,
     warmup: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -51,8 +51,9 @@ def evaluate(
     """Count what the forecasts after every ``stride``-th step had right of the next step, and of ``lookahead`` more.
 
     Counted are decode steps (all with ``decode_only=False``) but the first ``warmup`` of each request; rollouts where
-    all their steps are. ``progress`` is told the requests done and in all. Raises `InputError` where the predictor was
-    made for another geometry, or a residency has no room for one token's experts.
+    all their steps are. ``residencies`` are those of `RESIDENCIES` that have room for one token's experts, if not told.
+    ``progress`` is told the requests done and in all. Raises `InputError` where the predictor was made for another
+    geometry, or a residency that was told has no room.
     """
     if (predictor.layers, predictor.experts) != (traces.layers, traces.experts):
         raise InputError(
@@ -61,6 +62,8 @@ def evaluate(
         )
     if lookahead < 0 or stride < 1 or warmup < 0:
         raise InputError(f"lookahead = {lookahead}, stride = {stride}, warmup = {warmup}: too small")
+    if residencies is None:
+        residencies = [share for share in RESIDENCIES if round(share * traces.layers * traces.experts) >= traces.top_k]
     counter = _Counter(predictor, traces, lookahead, stride, residencies)
     for index, request in enumerate(traces.requests):
         target = request.phase == DECODE if decode_only else np.ones(len(request.phase), dtype=np.bool_)
@@ -114,6 +117,9 @@ class _Counter:
 
     def add(self, request: RequestTrace, target: NDArray[np.bool_]) -> None:
         """Forecast one request and count; ``target`` bool [steps] are the steps that count."""
+        if not len(target):  # nothing was decoded
+            self._sequences.append(SequenceScore(0, 0, (0,) * OFFSETS, 0, (0,) * OFFSETS))
+            return
         activation = inputs_of(self._predictor, request, self._traces)
         (after, near), (far_after, far) = self._forecast(activation, SequenceContext.of(request))
         seq1 = self._next_step(request, target, after, near[:, 0])
@@ -149,7 +155,7 @@ class _Counter:
             near = forecast(activation, 0, self._stride, context)
             far = forecast(activation, self._lookahead, self._stride * -(-needed // _MOST_BYTES), context)
         if not (np.isfinite(near[1].sum()) and np.isfinite(far[1].sum())):
-            raise ValueError("the predictor forecast a probability that is no number")
+            raise InputError("the predictor forecast a probability that is no number; train it again")
         return near, far
 
     def _next_step(

@@ -24,7 +24,7 @@ def reuse_distances(experts: NDArray[np.int16], experts_per_layer: int) -> NDArr
     distances = np.full((steps, layers * top_k), NEVER, dtype=np.int32)
     # When each expert key was last used: event * experts + expert, -1 for never.
     stamps = np.full(layers * experts_per_layer, -1, dtype=np.int64)
-    for step, chosen in enumerate(experts.reshape(steps, -1).astype(np.int64)):
+    for step, chosen in enumerate(experts.reshape(steps, layers * top_k).astype(np.int64)):
         present = np.flatnonzero(chosen != MISSING)
         layer, expert = layer_of[present], chosen[present]
         before = stamps[layer * experts_per_layer + expert]

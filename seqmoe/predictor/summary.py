@@ -14,6 +14,7 @@ from seqmoe.predictor.container import read_container
 from seqmoe.predictor.evaluation import evaluate
 from seqmoe.predictor.kinds import load_predictor
 from seqmoe.predictor.scores import OFFSETS, Evaluation, Missing, Which, interval, recall, recall_on_misses
+from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import digest
 
@@ -67,5 +68,8 @@ def evaluate_file(
 ) -> Summary:
     """Evaluate a predictor file; `InputError` where it cannot be read or was made for another geometry."""
     about, _ = read_container(path)
+    top_k = about["geometry"]["top_k"]
+    if top_k != traces.top_k:
+        raise InputError(f"{path}: was made for the top {top_k}, but in the traces a token has {traces.top_k} experts")
     evaluation = evaluate(load_predictor(path), traces, stride=stride, progress=progress)
     return Summary(about["kind"], traces.model, evaluation, about["training"].get("traces") == digest(traces))

@@ -170,6 +170,26 @@ def test_wrong_geometry_and_settings_are_refused():
         evaluate(previous.fit(traces), traces, stride=0)
 
 
+def test_a_request_without_steps_counts_as_a_sequence_of_none():
+    rng = np.random.default_rng(0)
+    one, empty = random_request(rng, 12), random_request(rng, 0)
+    alone, beside = (evaluate(previous.fit(trace_set(one)), trace_set(*all_)) for all_ in ((one,), (empty, one)))
+    assert [score.length for score in beside.sequences] == [0, 12]
+    assert (beside.sequences[1], beside.misses) == (alone.sequences[0], alone.misses)
+
+
+def test_residencies_without_room_for_a_token_are_left_out():
+    request = random_request(np.random.default_rng(0), 12, layers=2, experts=4, k=4)
+    result = evaluate(previous.fit(trace_set(request, experts=4)), trace_set(request, experts=4))
+    assert list(result.misses) == ["0.45"]
+
+
+def test_forecasts_that_are_no_numbers_are_refused():
+    request = random_request(np.random.default_rng(0), 6)
+    with pytest.raises(InputError, match="no number"):
+        evaluate(Fixed(np.full((6, 8, 4, 8), np.nan, np.float32)), trace_set(request))
+
+
 def test_prefill_warms_up_but_does_not_count():
     request = random_request(np.random.default_rng(0), 12, prefill=8)
     result = evaluate(previous.fit(trace_set(request)), trace_set(request), lookahead=1)

@@ -79,6 +79,13 @@ def test_train_refuses(seqmoe, stores, monkeypatch, change, message):
     assert {path.name for path in stores.iterdir()} == {"train", "test", "other"}
 
 
+def test_eval_refuses_another_top_k(seqmoe, stores):
+    write_store(trace_set(random_request(np.random.default_rng(0), 9, k=3)), stores / "top3")
+    assert seqmoe("train", "--kind", "previous", "--traces", stores / "train", "--out", stores / "p")[0] == 0
+    code, _, err = seqmoe("eval", "--predictor", stores / "p", "--traces", stores / "top3")
+    assert code == 2 and "made for the top 2, but in the traces a token has 3 experts" in err
+
+
 def test_eval_refuses(seqmoe, stores):
     file = stores / "p"
     seqmoe("train", "--kind", "previous", "--traces", stores / "train", "--out", file)

@@ -49,6 +49,8 @@ def future_use(predictor: Predictor, traces: TraceSet, lookahead: int) -> dict[s
     m = min(traces.top_k + OFFSET, traces.experts)
     sums = np.zeros((2, 2))
     for request in traces.requests:
+        if not len(request.experts):
+            continue
         activation = inputs_of(predictor, request, traces)
         heads = direct(activation, _STRIDE)
         if heads is None:

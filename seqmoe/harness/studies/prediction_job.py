@@ -76,6 +76,8 @@ def cost(predictor: Predictor, traces: TraceSet) -> dict[str, Any]:
     """
     longest = max(traces.requests, key=lambda request: len(request.experts))
     steps = inputs_of(predictor, longest, traces)[: _TIMED_STEPS + _WARM_UP_STEPS]
+    if not len(steps):
+        raise InputError("no test sequence has any steps")
     found = {}
     for name, lookahead in (("one_step_us", 0), ("rollout_us", LOOKAHEAD)):
         predictor.reset()

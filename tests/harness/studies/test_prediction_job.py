@@ -10,14 +10,16 @@ import pytest
 from study_samples import write_traces
 
 from seqmoe.harness.studies import job
-from seqmoe.harness.studies.future_use import captured, discounted_use
+from seqmoe.harness.studies.future_use import captured, discounted_use, future_use
 from seqmoe.harness.studies.prediction import describe, progress
-from seqmoe.harness.studies.prediction_job import STRIDE, TEST_SHARE, compute
+from seqmoe.harness.studies.prediction_job import STRIDE, TEST_SHARE, compute, cost
 from seqmoe.harness.studies.shuffled import shuffled
 from seqmoe.predictor.evaluation import Evaluation, evaluate, recall
 from seqmoe.predictor.kinds import load_predictor
 from seqmoe.predictor.previous import fit
+from seqmoe.spec.errors import InputError
 from seqmoe.spec.prediction import Options, PredictionCell
+from seqmoe.spec.trace import RequestTrace
 from seqmoe.traces.source import load_traces
 from seqmoe.traces.split import split
 
@@ -98,3 +100,17 @@ def test_captured_use_is_that_of_a_brute_force() -> None:
     best = sum(sorted(use[layer])[-2:][0] + sorted(use[layer])[-1] for layer in range(3))
     assert got == pytest.approx(expected) and most == pytest.approx(best)
     assert captured(use, use, 2)[0] == pytest.approx(most)
+
+
+def test_requests_without_steps_cost_nothing_and_are_passed_over(traces) -> None:
+    stored = load_traces(traces)
+    empty = RequestTrace(np.zeros((0, stored.layers, stored.top_k), np.int16), np.zeros(0, np.uint8))
+    nothing = dataclasses.replace(stored, requests=(empty,))
+    with pytest.raises(InputError, match="no test sequence has any steps"):
+        cost(fit(stored), nothing)
+
+    class Direct:
+        def use_sequence(self, activation, stride):
+            raise AssertionError("asked about a request without steps")
+
+    assert future_use(Direct(), nothing, 7) is None
