@@ -53,7 +53,7 @@ def trace_import(
 def trace_stats(
     source: Source,
     plot: Annotated[Path | None, typer.Option(help="Draw a figure; its suffix decides: .png or .svg.")] = None,
-    seed: Annotated[int, typer.Option(help="Order of the tokens for the shuffled overlap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Order of the tokens for the shuffled overlap.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Describe traces: counts, overlap of consecutive tokens, load entropy, reuse distances, distinct experts."""

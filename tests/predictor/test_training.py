@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from cycling_traces import EXPERTS, LAYERS, TOP_K, cycling
+from predictor_samples import random_request, trace_set
 
 from seqmoe.predictor.base import step_by_step
 from seqmoe.predictor.confidence import fit_line
@@ -263,6 +264,25 @@ def test_missing_layers_and_short_requests_are_left_out():
     assert np.isfinite([row["loss"] for row in record["curve"]]).all()
     with pytest.raises(InputError, match="no request of at least two steps"):
         train_predictor(dataclasses.replace(traces, requests=(short,)), traces, _options())
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "transformer"])
+def test_nothing_to_rank_and_batches_without_routing_leave_the_loss_a_number(kind):
+    rng = np.random.default_rng(0)
+    requests = [random_request(rng, 9, layers=2, experts=3, k=3) for _ in range(6)]
+    requests += [random_request(rng, 9, layers=2, experts=3, k=3, missing=1.0) for _ in range(6)]
+    traces = trace_set(*requests, experts=3)
+    predictor, record = train_predictor(traces, traces, _options(kind, tokens=200, batch=1))
+    assert all(np.isfinite([row["loss"], row["validation_loss"]]).all() for row in record["curve"])
+    assert all(tensor.isfinite().all() for network in predictor.networks for tensor in network.parameters())
+    with pytest.raises(InputError, match="no request of at least two steps"):
+        train_predictor(trace_set(*requests[6:], experts=3), traces, _options(kind))
+
+
+def test_a_training_that_diverges_says_so(monkeypatch):
+    monkeypatch.setattr(training_loop, "divergence", lambda logits, target: logits.sum() * torch.nan)
+    with pytest.raises(InputError, match="no number after 1 steps"):
+        train_predictor(cycling(4), cycling(2), _options())
 
 
 @pytest.mark.parametrize(("changes", "text"), [

@@ -27,7 +27,7 @@ from seqmoe.predictor.training.sampling import with_own_predictions
 from seqmoe.predictor.training.schedule import TEACHER_SHARE, Schedule
 from seqmoe.predictor.training.validation import calibrate, validate
 from seqmoe.spec.errors import InputError
-from seqmoe.spec.trace import TraceSet
+from seqmoe.spec.trace import MISSING, TraceSet
 
 _INPUT_DROPOUT = 0.1
 _GRADIENT_NORM = 1.0
@@ -54,7 +54,7 @@ def train_predictor(
     `InputError` for traces without a sequence to learn from, or a ``work`` of another training.
     """
     for name, traces in (("train", train), ("validation", validation)):
-        if not any(len(request.experts) > 1 for request in traces.requests):
+        if not any((request.experts[1:] != MISSING).any() for request in traces.requests):
             raise InputError(f"{name}: {traces.source or traces.model}: no request of at least two steps to learn from")
     return _Training(train, validation, options, work, progress or (lambda _: None)).run()
 
@@ -98,6 +98,10 @@ class _Training:
             rank, ranks, taken = self.devices.rank, self.devices.ranks, self.at.batches
             for batch in self.source.epoch(self.at.epoch, rank, ranks, skip=taken):
                 self.loss = self._step(batch)
+                if not math.isfinite(self.loss):
+                    raise InputError(
+                        f"training diverged: the loss is no number after {self.at.steps} steps; try another seed"
+                    )
                 self.at.batches += 1
                 self.at.tokens += int(self.devices.agree(batch.tokens)) * ranks
                 self.at.seconds = self.devices.agree(before + time.monotonic() - started)
@@ -140,8 +144,8 @@ class _Training:
     def _loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
         top_k = self.traces.top_k
         loss = self._step_loss(prediction.logits, targets[:, 1:])
-        if prediction.use is not None:
-            present = (targets[:, 1:] > 0).any(-1)
+        present = (targets[:, 1:] > 0).any(-1)
+        if prediction.use is not None and present.any():
             loss = loss + use_loss(prediction.use[present], discounted_use(targets > 0)[:, :-1][present], top_k)
         if prediction.ahead is not None:
             # One of the later steps per batch, by turns: seven times cheaper than all, and the same on average.
@@ -154,7 +158,9 @@ class _Training:
         """The paper's loss of one step's prediction; layers that are missing, and padding, do not count."""
         present = (following > 0).any(-1)
         rows, wanted = logits[present], following[present]
-        loss = rows.new_zeros(())
+        loss = rows.sum() * 0  # all that is left of a batch whose layers are all missing
+        if not len(rows):
+            return loss
         if self.options.loss != "ranking":
             loss = loss + divergence(rows, wanted)
         if self.options.loss != "kl":

@@ -18,7 +18,10 @@ def ranking_loss(logits: Tensor, target: Tensor, top_k: int) -> Tensor:
     """Margin ranking with hard negatives: true experts above the inactive ones that score highest.
 
     ``logits`` and ``target`` [n, experts]; a row of ``target`` has ``top_k`` positive entries. Paper, section 5.
+    Zero where every expert is active.
     """
+    if top_k == logits.shape[-1]:
+        return logits.sum() * 0
     active = target > 0
     true = logits.gather(-1, target.topk(top_k, -1).indices)
     count = min(_NEGATIVES * top_k, logits.shape[-1] - top_k)

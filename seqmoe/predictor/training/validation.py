@@ -40,6 +40,8 @@ def validate(networks: RangedNetworks, predictor: TrainedPredictor, source: Batc
             logits = networks(batch.inputs.to(predictor.device)).logits[0, :-1].cpu()
         target = batch.targets[0, 1:]
         present = (target > 0).any(-1)
+        if not present.any():
+            continue
         loss += float(divergence(logits[present], target[present])) * int(present.sum())
         rows += int(present.sum())
         hit = (target > 0).gather(-1, logits.topk(top, -1).indices)
