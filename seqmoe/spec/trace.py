@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 SCHEMA = 1
 MISSING = -1
+# Ids of experts are int16, positions int32.
+_MOST_EXPERTS, _LARGEST_POSITION = 2**15, 2**31 - 1
 PREFILL, DECODE = 0, 1
 # How a router turns logits into weights. Psi of the paper is the renormalised weight for the first two; for the others
 # it needs the logits of the active experts.
@@ -54,8 +56,11 @@ class RequestTrace:
                 raise ValueError(f"{name}: shape {values.shape} differs from experts {self.experts.shape}")
         if self.early is not None and self.early.shape[:2] != self.experts.shape[:2]:
             raise ValueError(f"early: shape {self.early.shape} does not fit experts {self.experts.shape}")
-        if min(self.prompt_length, self.first_position) < 0:
-            raise ValueError(f"prompt_length = {self.prompt_length}, first_position = {self.first_position}: negative")
+        for name in ("prompt_length", "first_position"):
+            if not 0 <= getattr(self, name) <= _LARGEST_POSITION:
+                raise ValueError(f"{name} = {getattr(self, name)}: expected 0 to {_LARGEST_POSITION}")
+        for name in ("dataset", "identifier", "group"):
+            getattr(self, name).encode()  # half a surrogate pair, which JSON can hold, is no text
 
     @property
     def decode_steps(self) -> int:
@@ -93,6 +98,12 @@ class TraceSet:
             raise ValueError(f"router = {self.router!r}; expected one of {', '.join(ROUTERS)}")
         if not 0 < self.top_k <= self.experts or self.layers < 1:
             raise ValueError(f"layers = {self.layers}, experts = {self.experts}, top_k = {self.top_k}: not a geometry")
+        if self.experts > _MOST_EXPERTS:
+            raise ValueError(f"experts = {self.experts}: expected {_MOST_EXPERTS} at most")
+        if not 0 <= self.model_top_k <= self.experts:
+            raise ValueError(f"model_top_k = {self.model_top_k}: expected 1 to {self.experts}, or 0 if not known")
+        if self.expert_bytes < 0:
+            raise ValueError(f"expert_bytes = {self.expert_bytes}: negative")
         if isinstance(self.requests, tuple):  # any other sequence checks each request as it reads it
             for index, request in enumerate(self.requests):
                 self.check(request, f"request {index}")

@@ -141,7 +141,8 @@ def write_store(traces: TraceSet, folder: Path, *, shard_requests: int = 256, ha
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with StoreWriter(partial, traces, shard_requests=shard_requests, half=half, resume=False) as writer:
+        writer = StoreWriter(partial, traces, shard_requests=shard_requests, half=half, resume=False, name=folder)
+        with writer:
             for request in traces.requests:
                 writer.append(request)
         os.replace(partial, folder)  # an empty folder is replaced too

@@ -25,15 +25,24 @@ class StoreWriter:
     an earlier writer left continues it (`InputError` if it is of another geometry or newer schema, or, with
     ``resume=False``, in any case): `written` holds the identifiers that are already there. A shard counts once its file
     has its final name and the manifest names it; `append` more than ``shard_requests`` starts the next. Leaving by an
-    exception keeps the requests so far, but only a normal end marks the store complete.
+    exception keeps the requests so far, but only a normal end marks the store complete. ``name`` is what messages call
+    the folder, if it will have another one.
     """
 
     def __init__(
-        self, folder: Path, traces: TraceSet, *, shard_requests: int = 256, half: bool = False, resume: bool = True
+        self,
+        folder: Path,
+        traces: TraceSet,
+        *,
+        shard_requests: int = 256,
+        half: bool = False,
+        resume: bool = True,
+        name: Path | None = None,
     ) -> None:
         if shard_requests < 1:
             raise InputError(f"shard_requests = {shard_requests}: expected at least 1")
         self.folder, self.written = folder, set[str]()
+        self._name = name or folder
         self._traces, self._shard_requests, self._resume = traces, shard_requests, resume
         self._manifest = Manifest.of(traces, half)
         self._digests: list[str] = []
@@ -52,9 +61,9 @@ class StoreWriter:
 
     def append(self, request: RequestTrace) -> None:
         """Add one request; one whose identifier is already there is an `InputError`, as is a foreign geometry."""
-        where = f"{self.folder}: request {len(self._digests)} {request.identifier!r}".rstrip()
+        where = f"{self._name}: request {len(self._digests)} {request.identifier!r}".rstrip()
         if request.identifier and request.identifier in self.written:
-            raise InputError(f"{where}: this identifier is already in the store")
+            raise InputError(f"{where}: an earlier request has the same identifier; they must differ, or be empty")
         try:
             self._traces.check(request, where)
         except ValueError as error:

@@ -93,6 +93,14 @@ def _npz(path, **changed):
     return path
 
 
+def test_a_header_of_no_model_is_refused_before_memory_is_asked_for(tmp_path):
+    text = (FIXTURES / "route_trace.csv").read_text()
+    for old, new in (("n_layer=2", "n_layer=2000000000"), ("n_expert_used=2", "n_expert_used=2000000000")):
+        (tmp_path / "t.csv").write_text(text.replace(old, new))
+        with pytest.raises(InputError, match=r"line 2: .*not a geometry"):
+            import_traces(tmp_path / "t.csv")
+
+
 def test_npz_is_cut_into_requests(tmp_path):
     traces = import_traces(_npz(tmp_path / "t.npz"))
     assert (traces.layers, traces.experts, traces.top_k) == (2, 6, 2)
@@ -117,6 +125,11 @@ def test_npz_is_cut_into_requests(tmp_path):
         ({"meta": np.frombuffer(b"[{}]", dtype=np.uint8)}, "expected a list of 2 descriptions"),
         ({"meta": np.frombuffer(b"[{}, 3]", dtype=np.uint8)}, r"meta\[1\]: expected an object"),
         ({"meta": np.frombuffer(b'[{}, {"prompt_tokens": -1}]', dtype=np.uint8)}, r"meta\[1\]: prompt_tokens = -1"),
+        ({"meta": np.frombuffer(b'[{}, {"prompt_tokens": 4294967296}]', dtype=np.uint8)}, "prompt_length = 4294967296"),
+        ({"meta": np.frombuffer(b'[{}, {"dataset": "\\ud800"}]', dtype=np.uint8)}, "surrogates not allowed"),
+        ({"experts": np.array([[[0, 1.5]] * 2] * 3)}, "must be whole numbers"),
+        ({"experts": np.array([[[0, 65537]] * 2] * 3)}, "experts from 0 to 65537"),
+        ({"lengths": np.array(3)}, "must be whole numbers, lengths one for each request"),
     ],
 )
 def test_broken_npz_says_what_is_wrong(tmp_path, changed, message):

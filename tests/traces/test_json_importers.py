@@ -275,6 +275,8 @@ def test_broken_routed_experts_name_the_token(tmp_path, rows, message):
 def test_other_broken_responses(tmp_path):
     with pytest.raises(InputError, match="no request has routed experts"):
         import_traces(_write(tmp_path / "r.json", _response(routed_experts=None)))
+    with pytest.raises(InputError, match="breaks the format"):
+        import_traces(_write(tmp_path / "r.json", _response() | {"prompt_token_ids": [11, 12, 2**40]}))
     mixed = [_response(), _response(routed_experts=[[[0, 1, 2]]] * 4)]
     with pytest.raises(InputError, match=r"record 1.*\[1, 3\], but \[2, 2\] before"):
         import_traces(_write(tmp_path / "r.json", mixed))

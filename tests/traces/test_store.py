@@ -200,6 +200,14 @@ def test_a_store_that_fails_leaves_nothing(tmp_path):
         write_store(trace_set(), tmp_path / "s")
 
 
+def test_a_store_that_cannot_be_is_told_by_the_name_that_was_asked_for(tmp_path):
+    one, other = trace_set(2).requests
+    twice = _with(trace_set(0), (one, other, one))
+    with pytest.raises(InputError, match=rf"^{tmp_path / 's'}: request 2 'r0': an earlier request has the same"):
+        write_store(twice, tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
 def _with(traces, requests):
     from dataclasses import replace
 
@@ -210,7 +218,7 @@ def test_a_writer_refuses_what_does_not_belong(tmp_path):
     traces = trace_set(2)
     with StoreWriter(tmp_path / "s", traces) as writer:
         writer.append(traces.requests[0])
-        with pytest.raises(InputError, match="identifier is already in the store"):
+        with pytest.raises(InputError, match="an earlier request has the same identifier"):
             writer.append(traces.requests[0])
         with pytest.raises(InputError, match=r"shape \(4, 2\), expected \(3, 2\)"):
             writer.append(request(np.random.default_rng(0), layers=4))

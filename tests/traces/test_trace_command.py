@@ -64,6 +64,8 @@ def test_import_takes_what_the_file_does_not_tell(trace, tmp_path):
         (("import", "absent.csv", "--out", "OUT"), "no such trace file"),
         (("import", FIXTURES / "route_trace.csv", "--out", "OUT", "--router", "sigmund"), "did you mean 'sigmoid'"),
         (("import", FIXTURES / "route_trace.csv", "--out", "OUT", "--experts", "3"), "an expert id outside 0 to 2"),
+        (("import", FIXTURES / "route_trace.csv", "--out", "OUT", "--experts", "99999"), "experts = 99999: expected"),
+        (("import", FIXTURES / "route_trace.csv", "--out", "OUT", "--model-top-k", "-3"), "model_top_k = -3: expected"),
         (("import", FIXTURES / "route_trace.csv", "--out", FIXTURES), "already exists"),
         (("stats", "https://example.org/x"), "only hf://datasets/"),
         (("stats", FIXTURES / "route_trace.csv", "--plot", "OUT.pdf"), r"expected a name that ends in .png or .svg"),

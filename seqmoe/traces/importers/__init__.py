@@ -45,7 +45,7 @@ def import_traces(path: Path) -> TraceSet:
                 return reader.read(path)
             except InputError:
                 raise
-            except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(f"{path}: breaks the format {reader.FORMAT}: {reason}; is it truncated?") from None
     formats = "; ".join(reader.FORMAT for reader in _READERS)

@@ -15,6 +15,7 @@ from seqmoe.traces import validate
 from seqmoe.traces.importers import fingerprint
 
 FORMAT = "npz with experts, weights_u8, lengths, meta"
+_LARGEST = int(np.iinfo(np.int16).max)
 _ARRAYS = ("experts", "weights_u8", "lengths", "meta")
 
 
@@ -41,6 +42,10 @@ def read(path: Path) -> TraceSet:
         raise InputError(
             f"{path}: experts {experts.shape} and weights_u8 {weights.shape} must both be [tokens, layers, k]"
         )
+    if any(array.dtype.kind not in "iu" for array in (experts, weights, lengths)) or lengths.ndim != 1:
+        raise InputError(f"{path}: experts, weights_u8 and lengths must be whole numbers, lengths one for each request")
+    if experts.min() < 0 or experts.max() > _LARGEST:
+        raise InputError(f"{path}: experts from {experts.min()} to {experts.max()}: expected ids from 0 to {_LARGEST}")
     if int(lengths.sum()) != len(experts) or (lengths < 0).any():
         raise InputError(f"{path}: lengths add up to {int(lengths.sum())}, but there are {len(experts)} tokens")
     if not isinstance(described, list) or len(described) != len(lengths):

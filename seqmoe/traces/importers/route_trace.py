@@ -16,6 +16,7 @@ import numpy as np
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL, RequestTrace, TraceSet
 from seqmoe.traces import validate
+from seqmoe.traces.importers.grid import LAYERS
 
 FORMAT = "route_trace v1 CSV"
 _MARK = b"# route_trace v1"
@@ -46,6 +47,8 @@ def read(path: Path) -> TraceSet:
     if len(header) != 3:
         raise InputError(f"{path}: line 2: expected n_layer=, n_expert= and n_expert_used=")
     layers, experts, top_k = header["n_layer"], header["n_expert"], header["n_expert_used"]
+    if layers > LAYERS or top_k > experts:
+        raise InputError(f"{path}: line 2: n_layer={layers}, n_expert={experts}, n_expert_used={top_k}: not a geometry")
     first = len(comments)
     if first >= len(lines) or lines[first].split(",") != _COLUMNS:
         raise InputError(f"{path}: line {first + 1}: expected the columns {','.join(_COLUMNS)}")
