@@ -288,6 +288,8 @@ def test_a_training_that_diverges_says_so(monkeypatch):
 @pytest.mark.parametrize(("changes", "text"), [
     ({"kind": "mamba"}, "mamba2"), ({"loss": "kll"}, "kl"), ({"tokens": None}, "budget"), ({"tokens": -1}, "= -1"),
     ({"minutes": 0.0}, "minutes = 0"), ({"hidden": 0}, "hidden = 0"),
+    ({"hidden": 100}, "a multiple of 64"), ({"hidden": 64 * 10**6}, "a multiple of 64"), ({"seed": -1}, "seed = -1"),
+    ({"seed": 2**70}, "seed = "),
 ])  # fmt: skip
 def test_bad_options_say_which(changes, text):
     with pytest.raises(InputError, match=text):
