@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 import torch
 from cycling_traces import EXPERTS, LAYERS, TOP_K, cycling
 from predictor_samples import random_request, trace_set
+from safetensors import safe_open
+from safetensors.torch import save
 
 from seqmoe.predictor.base import step_by_step
 from seqmoe.predictor.confidence import fit_line
@@ -175,9 +178,19 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="another content of the traces"):
         train_predictor(cycling(seed=1), cycling(6), _options(), work=tmp_path)
     [path] = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match="remove it"):
-        train_predictor(cycling(), cycling(6), _options(), work=tmp_path)
+    with safe_open(path, framework="pt") as stored:
+        about = json.loads(stored.metadata()["seqmoe_training"])
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
+    first_weight = next(name for name in tensors if name.startswith("best."))
+    damaged = [({}, tensors), ([], tensors), (about | {"position": None}, tensors), (about | {"identity": 1}, tensors)]
+    damaged += [(about | {"position": about["position"] | {"later": 1}}, tensors)]
+    damaged += [(about, {k: v for k, v in tensors.items() if k != name}) for name in ("random", first_weight)]
+    damaged += [(about, tensors | {first_weight: torch.zeros(1)})]
+    written = [save(kept, metadata={"seqmoe_training": json.dumps(told)}) for told, kept in damaged]
+    for content in (path.read_bytes()[:100], b"", *written):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"training\.safetensors: not a training checkpoint.*remove it"):
+            train_predictor(cycling(), cycling(6), _options(), work=tmp_path)
 
 
 def test_two_processes_share_the_work(tmp_path):

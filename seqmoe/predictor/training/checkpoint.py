@@ -86,15 +86,25 @@ class Checkpoint:
             with safe_open(self._path, framework="pt") as stored:
                 about = json.loads((stored.metadata() or {})[_KEY])
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise InputError(f"{self._path}: not a training checkpoint ({error}); remove it to begin anew") from None
-        # What an older version did not write down is taken to be the same.
-        differing = [key for key, value in self._identity.items() if about["identity"].get(key, value) != value]
-        if differing:
-            raise InputError(
-                f"{self._path}: belongs to a training with another {', '.join(differing)}; "
-                "remove it to begin anew, or choose another folder"
-            )
+            # What an older version did not write down is taken to be the same.
+            differing = [key for key, value in self._identity.items() if about["identity"].get(key, value) != value]
+            if not differing:
+                return self._restored(about["position"], tensors, model, optimizer)
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{self._path}: not a training checkpoint ({reason}); remove it to begin anew") from None
+        raise InputError(
+            f"{self._path}: belongs to a training with another {', '.join(differing)}; "
+            "remove it to begin anew, or choose another folder"
+        )
+
+    @staticmethod
+    def _restored(
+        position: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[Position, dict[str, Tensor]]:
+        best = _below("best.", tensors)
+        if best:
+            model.load_state_dict(best)  # whole and of the same shapes, or an error
         model.load_state_dict(_below("model.", tensors))
         states: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _below("optimizer.", tensors).items():
@@ -104,7 +114,7 @@ class Checkpoint:
         torch.set_rng_state(tensors["random"])
         if "random_cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["random_cuda"])
-        return Position(**about["position"]), _below("best.", tensors)
+        return Position(**position), best
 
     def remove(self) -> None:
         """The training is over."""
