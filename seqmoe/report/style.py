@@ -49,6 +49,7 @@ POLICIES = {
     "belady_8": ("Belady-8 (oracle)", MUTED, "s"),
     "belady_f8": ("Belady-F8", "#de8f05", "o"),
     "seqmoe_learned": ("Learned score + matroid", "#7b5ea7", "o"),
+    "seqmoe_likely": ("Learned + matroid, likely only", "#3f6f8f", "v"),
     "learned": ("Learned score", "#7b5ea7", "s"),
     "forecast_tail": ("Forecast, then frequency", "#b5a400", "v"),
     "seqmoe_next": ("CacheScore with next step", "#8c564b", "^"),

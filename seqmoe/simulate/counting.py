@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from seqmoe.core.simulate import EventLoop, PrefetchRules
 from seqmoe.simulate.batch import Batch, Events
+from seqmoe.simulate.foresight import Tasks
 from seqmoe.simulate.policies.base import Foresight, Scores
 
-Tasks = tuple[NDArray[np.int32], NDArray[np.float32]]
 # Hit rates are told by place in the decoding as well: steps from each of these to the next.
 BANDS = (0, 64, 256, 1024, 4096)
 # What is counted, all in experts but ``tokens`` and ``events``.

@@ -13,6 +13,8 @@ from seqmoe.simulate.policies.base import Foresight
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import TraceSet
 
+# Experts, and their probability in the next step.
+Tasks = tuple[NDArray[np.int32], NDArray[np.float32]]
 # The next step, and eight beyond it (paper: c = 8 in section 7.1).
 LOOKAHEAD = 8
 # What is prefetched of each layer: three experts more than a token needs (paper, section 6).
@@ -54,7 +56,7 @@ def foresight_of(batch: Batch, predictor: Predictor, traces: TraceSet) -> Foresi
     return Foresight(padded, predictor.ranges, use)
 
 
-def tasks_of(foresight: Foresight, top_k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def tasks_of(foresight: Foresight, top_k: int) -> Tasks:
     """The k + 3 likeliest experts of every layer in the next step, the likeliest first, and their probabilities.
 
     Both [steps, layers, k + 3]; of equal ones the lower expert comes first.
@@ -63,3 +65,11 @@ def tasks_of(foresight: Foresight, top_k: int) -> tuple[NDArray[np.int32], NDArr
     count = min(top_k + EXTRA, chance.shape[-1])
     likely = np.argsort(-chance, axis=-1, kind="stable")[..., :count]
     return likely.astype(np.int32), np.ascontiguousarray(np.take_along_axis(chance, likely, axis=-1))
+
+
+def likely(tasks: Tasks, least: float) -> Tasks:
+    """The tasks of at least that probability; -1 stands for the others."""
+    if not least:
+        return tasks
+    expert, confidence = tasks
+    return np.where(confidence >= least, expert, -1).astype(np.int32), confidence

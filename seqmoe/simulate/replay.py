@@ -19,7 +19,7 @@ from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.popularity import frequency_of
 from seqmoe.simulate.batch import Batch, batches
 from seqmoe.simulate.counting import Tally, observe
-from seqmoe.simulate.foresight import foresight_of, tasks_of
+from seqmoe.simulate.foresight import foresight_of, likely, tasks_of
 from seqmoe.simulate.options import CONTRACTS, ReplayOptions, check, slots_of
 from seqmoe.simulate.policies import Foresight, Policy, Routing, Scores, policy_of
 from seqmoe.simulate.policies.learned import fit
@@ -129,7 +129,7 @@ class _Replay:
                         events,
                         scores,
                         foresight,
-                        None if rules is None else tasks,
+                        None if rules is None or tasks is None else likely(tasks, policy.least_confidence),
                     )
                     self._tallies[policy.name, residency, link].add(counts)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import weakref
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from replay_samples import Knowing, Noise, traces
 
 from seqmoe.simulate.batch import events_of
-from seqmoe.simulate.replay import ReplayOptions, replay_traces
+from seqmoe.simulate.policies import policy_of
+from seqmoe.simulate.replay import ReplayOptions, ReplayRow, replay_traces
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL, RequestTrace, TraceSet
 from seqmoe.traces.importers import import_traces
@@ -72,3 +78,125 @@ def test_published_rates_of_qwen3(real_data):
     assert rates["lru"] == pytest.approx([0.655, 0.826, 0.917, 0.958], abs=0.002)
     assert rates["belady"] == pytest.approx([0.838, 0.930, 0.965, 0.971], abs=0.002)
     assert rates["lfu"] == pytest.approx([0.633, 0.803, 0.906, 0.956], abs=0.01)
+
+
+@pytest.mark.parametrize("link", [0.5, 1.0, float("inf")])
+def test_prefetching_moves_what_the_link_allows_and_every_expert_is_accounted_for(link):
+    tiny = traces(seed=4, count=4)
+    options = ReplayOptions(links=(link,), warm_up=3)
+    rows = replay_traces(tiny, ["seqmoe", "seqmoe_creation", "lru+edf", "lru"], [0.8], options, predictor=Knowing())
+    for row in rows[:3]:
+        assert row.hits + row.late + row.loads == row.accesses
+        assert 0 < row.sent <= (link + 1e-9) * row.tokens * tiny.layers + len(tiny.requests)
+        assert row.link == (None if link == float("inf") else link) and row.slots == 14
+        assert row.bytes.on_demand == pytest.approx(row.loads * 1000 / row.tokens)
+        assert row.bytes_per_token == pytest.approx(row.bytes.on_demand + row.bytes.prefetched)
+    assert rows[3].link == rows[3].sent == rows[3].late == 0
+
+
+def test_what_is_not_likely_is_not_prefetched_where_the_policy_says_so():
+    # Of the five tasks of a layer only two come true: in a small pool the others push out what is needed.
+    careful = replace(policy_of("seqmoe_next+matroid"), name="careful", least_confidence=0.5)
+    unlimited = ReplayOptions(links=(float("inf"),))
+    tiny = traces(seed=4, count=4)
+    every, few = replay_traces(tiny, ["seqmoe_next+matroid", careful], [0.45], unlimited, predictor=Knowing())
+    assert every.hit_rate < few.hit_rate and few.sent < every.sent
+
+
+def test_as_printed_cache_score_gives_away_what_is_needed_next_even_if_every_forecast_comes_true():
+    unlimited = ReplayOptions(links=(float("inf"),))
+    names = ["seqmoe", "seqmoe_next+matroid", "lru"]
+    printed, with_next, lru = replay_traces(traces(seed=4, count=4), names, [0.8], unlimited, predictor=Knowing())
+    assert printed.hit_rate < lru.hit_rate < with_next.hit_rate == 1
+
+
+def test_several_links_give_the_rows_of_each_alone():
+    tiny, names = traces(seed=4), ["lru", "seqmoe"]
+    both = replay_traces(tiny, names, [0.4], ReplayOptions(links=(0.5, 2.0)), predictor=Noise())
+    alone = [replay_traces(tiny, names, [0.4], ReplayOptions(links=(link,)), predictor=Noise()) for link in (0.5, 2.0)]
+    assert both == [alone[0][0], alone[0][1], alone[1][1]]
+
+
+def test_layers_bands_and_batches_add_up_to_the_rate():
+    tiny = traces(seed=6, count=5, steps=90)
+    (row,) = replay_traces(tiny, ["lru"], [0.4])
+    hits, needed = np.array(row.batches).sum(0)
+    assert (row.hits, row.accesses) == (hits, needed) and len(row.batches) == 5
+    assert row.hit_rate == pytest.approx(np.mean(row.layers))  # every layer needs as many
+    assert [first for first, _ in row.bands] == [0, 64]
+    low, high = row.interval
+    assert low < row.hit_rate < high and row.distinct == 2
+    assert ReplayRow.from_dict(json.loads(json.dumps(row.as_dict()))) == row
+
+
+def test_requests_are_read_one_by_one():
+    class Reading:
+        """Requests that know how many of them are held at a time."""
+
+        def __init__(self, requests):
+            self.requests, self.held, self.most = requests, weakref.WeakSet(), 0
+
+        def __len__(self):
+            return len(self.requests)
+
+        def __getitem__(self, index):
+            if index >= len(self):
+                raise IndexError
+            request = self.requests[index]
+            copy = Held(request.experts.copy(), request.phase, prompt_length=request.prompt_length)
+            self.held.add(copy)
+            self.most = max(self.most, len(self.held))
+            return copy
+
+    tiny = traces(count=8)
+    reading = Reading(tiny.requests)
+    rows = replay_traces(replace(tiny, requests=reading), ["lru", "belady"], [0.4])
+    assert rows == replay_traces(tiny, ["lru", "belady"], [0.4])
+    assert reading.most <= 2
+
+
+class Held(RequestTrace):
+    """A request that can be weakly referred to."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_warm_up_steps_are_run_and_not_counted():
+    tiny = traces(seed=7, count=1, steps=20, prefill=0)
+    (whole,) = replay_traces(tiny, ["lru"], [0.4])
+    (late,) = replay_traces(tiny, ["lru"], [0.4], ReplayOptions(warm_up=8))
+    assert (late.tokens, late.accesses) == (12, 12 * 3 * 2) and late.hits < whole.hits
+    with pytest.raises(InputError, match="no decode steps to count after a warm-up of 50"):
+        replay_traces(tiny, ["lru"], [0.4], ReplayOptions(warm_up=50))
+
+
+@pytest.mark.parametrize(
+    ("policies", "options", "changes", "message"),
+    [
+        (["seqmoe"], {}, {}, "'seqmoe' works on forecasts.*--predictor"),
+        (["lru+matroid"], {}, {}, "works on forecasts"),
+        (["learned"], {}, {"predictor": Noise()}, "'learned' is fitted to other traces.*--fit"),
+        (["popularity"], {}, {}, "--fit"),
+        (["prefill_hot"], {}, {"prefill": 0}, "fitted to the prefill.*--warm-up 16"),
+        (["lru"], {"links": (-1.0,)}, {}, "--link-experts-per-layer -1"),
+        (["lru"], {"batch": 0}, {}, "--batch 0: must be at least 1"),
+        (["lru"], {"batch": 2, "contract": "sequential"}, {}, "leave --batch at 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_before_anything_runs(policies, options, changes, message):
+    tiny = traces(prefill=changes.pop("prefill", 4))
+    with pytest.raises(InputError, match=message):
+        replay_traces(tiny, policies, [0.5], ReplayOptions(**options), **changes)
+
+
+def test_a_predictor_of_another_model_and_one_without_a_head_are_refused():
+    class Other(Noise):
+        layers = 4
+
+    class Headless:
+        layers, experts, ranges = Noise.layers, Noise.experts, Noise.ranges
+
+    with pytest.raises(InputError, match="made for 4 layers of 6 experts, but the traces of tiny have 3 of 6"):
+        replay_traces(traces(), ["seqmoe"], [0.5], predictor=Other())
+    with pytest.raises(InputError, match="'use_head' needs a predictor that forecasts future use"):
+        replay_traces(traces(), ["use_head"], [0.5], predictor=Headless())

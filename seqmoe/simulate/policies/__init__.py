@@ -46,6 +46,9 @@ _DECLARED = (
     Policy("learned", "Learned", learned, "forecasts and frequencies, weighted as fitted to other sequences", _LEARNED),
     Policy("seqmoe_learned", "SeqMoE, learned", learned,
            "the learned score, and prefetches by matroid greedy", _LEARNED, "matroid", "selection"),
+    Policy("seqmoe_likely", "SeqMoE, learned, likely only", learned,
+           "the same, but nothing is prefetched that is less than 0.3 likely: for links that outrun the pool",
+           _LEARNED, "matroid", "selection", least_confidence=0.3),
 )  # fmt: skip
 POLICIES = {policy.name: policy for policy in _DECLARED}
 

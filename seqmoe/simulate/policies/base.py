@@ -106,7 +106,8 @@ class Policy:
 
     ``needs`` are what it cannot do without: ``forecast``, ``use`` (the direct head), ``popularity``, ``weights``,
     ``warm`` (steps before the counted ones). ``prefetch`` is the order of `seqmoe.core.simulate.PrefetchRules`, None
-    for no prefetching. ``by_residency``: the scores depend on the size of the pool. ``oracle``: it reads the future.
+    for no prefetching, ``reserve`` says when a task gets its slot, and what is less likely than ``least_confidence`` is
+    not prefetched. ``by_residency``: the scores depend on the size of the pool. ``oracle``: it reads the future.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Policy:
     needs: tuple[str, ...] = ()
     prefetch: Order | None = None
     reserve: Literal["creation", "selection"] = "creation"
+    least_confidence: float = 0.0
     by_residency: bool = False
     oracle: bool = False
 
