@@ -22,7 +22,7 @@ def bench(
     profile: Annotated[str, typer.Option(help="quick, or full for the paper's size.")] = "quick",
     only: Annotated[list[str] | None, typer.Option(help="Choose cells, for example system=seqmoe; repeatable.")] = None,
     repeat: Annotated[int | None, typer.Option(help="Repeats per cell; default: the profile's.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the prompt choice, or of training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the prompt choice, or of training.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads of every system, or of every cell of a study.")] = 1,
     traces: Annotated[str | None, typer.Option(help="Traces for a study: a file, a store or an hf:// address.")] = None,
     resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,

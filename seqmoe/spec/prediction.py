@@ -13,6 +13,9 @@ STUDY = "prediction"
 TRAINED = ("mamba2", "transformer")
 PREDICTORS = (*TRAINED, "first_order", "previous", "popularity", "early_router")
 LOSSES = ("both", "ranking", "kl")
+# Widths of a network: they divide into heads of 64, and a forecast by a wider one takes longer than what it saves.
+WIDTHS = (32, *range(64, 8193, 64))
+_MOST_MINUTES = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")
+        if self.hidden is not None and self.hidden not in WIDTHS:
+            raise ValueError(f"hidden = {self.hidden}: must be 32, or a multiple of 64 up to {WIDTHS[-1]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class PredictionCell:
     def __post_init__(self) -> None:
         if self.predictor not in PREDICTORS:
             raise ValueError(f"predictor = {self.predictor!r}; {nearest(self.predictor, PREDICTORS)}")
-        if not 0 <= self.minutes < 1e6:
-            raise ValueError(f"minutes = {self.minutes}: must not be negative")
+        if not 0 <= self.minutes < _MOST_MINUTES:
+            raise ValueError(f"minutes = {self.minutes}: must lie in 0..{_MOST_MINUTES:g}")
 
     @property
     def trained(self) -> bool:
@@ -120,8 +125,9 @@ class Block:
         for name in self.predictors:
             if name not in PREDICTORS:
                 raise ValueError(f"predictors: {name!r}; {nearest(name, PREDICTORS)}")
-        if min(self.minutes, self.minutes_given_traces) < 0:
-            raise ValueError("minutes and minutes_given_traces must not be negative")
+        for name in ("minutes", "minutes_given_traces"):
+            if not 0 <= getattr(self, name) < _MOST_MINUTES:
+                raise ValueError(f"{name} = {getattr(self, name)}: must lie in 0..{_MOST_MINUTES:g}")
         trained = [name for name in self.predictors if name in TRAINED]
         if trained and not self.minutes:
             raise ValueError(f"minutes is missing: {', '.join(trained)} must be told how long to train")

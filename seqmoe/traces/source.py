@@ -19,6 +19,8 @@ def load_traces(source: str | Path) -> TraceSet:
     Of the hub, a store or a single file is fetched into the hub's cache, once. Raises `InputError` for anything else.
     """
     text = str(source)
+    if not text:
+        raise InputError("the name of the traces is empty; give a file, a store's folder or an address")
     if text.startswith(HUB):
         return load_traces(_fetch(text))
     if "://" in text or text.startswith("hf:"):

@@ -62,6 +62,11 @@ def test_other_names_are_refused(hub, source, message):
         load_traces(source)
 
 
+def test_an_empty_name_is_not_the_current_folder():
+    with pytest.raises(InputError, match="name of the traces is empty"):
+        load_traces("")
+
+
 def test_the_digest_is_of_the_content_alone():
     traces = trace_set()
     assert len(digest(traces)) == 12

@@ -26,4 +26,4 @@ def describe(observations: dict[str, Any]) -> str:
     evaluation = Evaluation.from_dict(observations["evaluation"])
     one, eight = recall(evaluation, 3), recall(evaluation, 3, "seq8")
     parts = [f"{name} {value:.3f}" for name, value in (("recall", one), ("Seq-8", eight)) if isinstance(value, float)]
-    return ", ".join(parts)
+    return ", ".join(parts) or "nothing to count"

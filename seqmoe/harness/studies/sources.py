@@ -85,6 +85,6 @@ def _find(home: Home, name: str, source: str, say: Callable[[str], None]) -> Sou
         location = source
     else:
         location = str(Path(source).resolve())
-        if not Path(location).exists():
-            raise InputError(f"traces {source}: no such file or folder; give what `seqmoe trace import` reads")
+        if not source or not Path(location).exists():
+            raise InputError(f"traces {source!r}: no such file or folder; give what `seqmoe trace import` reads")
     return Source(location, describe(load_traces(location), name))

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from seqmoe.predictor.base import Ranges
 from seqmoe.spec.errors import InputError, nearest
-from seqmoe.spec.prediction import LOSSES
+from seqmoe.spec.prediction import LOSSES, WIDTHS
 
 # The network's trunk by the predictor's kind.
 KINDS = {"mamba2": "mamba2", "transformer": "attention"}
 LOOKAHEAD = 7
 LARGEST_SEED = 2**63 - 1
-# Both trunks divide their width into heads of 64; beyond this a forecast takes longer than what it saves.
-_LARGEST_HIDDEN = 8192
 # Width of each network by their number: they share the work, so each may be narrower (paper, section 5).
 _MAMBA2_HIDDEN = {1: 512, 2: 384, 4: 256}
 
@@ -58,8 +56,8 @@ class TrainingOptions:
                 raise InputError(f"{name} = {value}: must be positive and finite")
         if not 0 <= self.seed <= LARGEST_SEED:
             raise InputError(f"seed = {self.seed}: must lie in 0..{LARGEST_SEED}")
-        if self.hidden is not None and self.hidden != 32 and (self.hidden % 64 or self.hidden > _LARGEST_HIDDEN):
-            raise InputError(f"hidden = {self.hidden}: must be 32, or a multiple of 64 up to {_LARGEST_HIDDEN:,}")
+        if self.hidden is not None and self.hidden not in WIDTHS:
+            raise InputError(f"hidden = {self.hidden}: must be 32, or a multiple of 64 up to {WIDTHS[-1]}")
 
     @property
     def trunk(self) -> str:

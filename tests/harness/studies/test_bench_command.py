@@ -45,7 +45,9 @@ def test_a_cell_is_computed_by_a_process_of_its_own(bench) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("small", "--traces", "absent.npz"), "traces absent.npz: no such file or folder"),
+        (("small", "--traces", "absent.npz"), "traces 'absent.npz': no such file or folder"),
+        (("small", "--traces", ""), "traces '': no such file or folder"),
+        (("small", "--seed", "-1"), "'--seed'"),
         (("small", "--only", "predictor=mamab2"), "did you mean 'mamba2'?"),
         (("small", "--repeat", "3"), "--repeat 3"),
         (("demo", "--traces", "x"), "--traces x: suite 'demo' runs systems"),

@@ -102,6 +102,16 @@ def test_captured_use_is_that_of_a_brute_force() -> None:
     assert captured(use, use, 2)[0] == pytest.approx(most)
 
 
+def test_an_evaluation_that_counted_nothing_says_so(traces) -> None:
+    stored = load_traces(traces)
+    first = dataclasses.replace(stored, requests=(one_step(stored.requests[0]),))
+    assert describe({"evaluation": evaluate(fit(stored), first).as_dict()}) == "nothing to count"
+
+
+def one_step(request: RequestTrace) -> RequestTrace:
+    return RequestTrace(request.experts[:1], request.phase[:1])
+
+
 def test_requests_without_steps_cost_nothing_and_are_passed_over(traces) -> None:
     stored = load_traces(traces)
     empty = RequestTrace(np.zeros((0, stored.layers, stored.top_k), np.int16), np.zeros(0, np.uint8))

@@ -149,7 +149,7 @@ def test_what_is_declared_wrongly_is_named_with_its_file(home, change, words) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"traces": "absent.npz"}, "traces absent.npz: no such file or folder"),
+        ({"traces": "absent.npz"}, "traces 'absent.npz': no such file or folder"),
         ({"profile": "quik"}, "did you mean 'quick'?"),
         ({"only": ["mamab2"]}, "did you mean 'mamba2'?"),
         ({"only": ["predictr=mamba2"]}, "did you mean 'predictor'?"),
