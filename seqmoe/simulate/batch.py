@@ -31,6 +31,14 @@ class Events:
         experts = self.expert[start[0] : start[-1]]
         return Events(self.step[first:last], self.layer[first:last], start - start[0], experts)
 
+    def accesses(self, layers: int, experts: int, sequential: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Key of every accessed expert, and when: the position of its event + 1, or its own place; int64 [m]."""
+        sizes = np.diff(self.start)
+        key = np.repeat(self.layer, sizes).astype(np.int64) * experts + self.expert
+        if sequential:
+            return key, np.arange(1, len(key) + 1, dtype=np.int64)
+        return key, np.repeat(self.step * layers + self.layer + 1, sizes)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:

@@ -35,10 +35,15 @@ def observe(
     batch: Batch,
     events: Events,
     scores: Scores,
-    foresight: Foresight | None,
-    tasks: Tasks | None,
+    foresight: Foresight | None = None,
+    tasks: Tasks | None = None,
+    accessed: NDArray[np.float32] | None = None,
 ) -> Counts:
-    """Run a batch from a cold pool; ``shape`` is layers, experts and slots, ``tasks`` are given if ``rules`` are."""
+    """Run a batch from a cold pool.
+
+    ``shape`` is layers, experts and slots; ``tasks`` are given if ``rules`` are; ``accessed`` are scores by access (see
+    `seqmoe.simulate.policies.by_access`), in the place of ``scores``.
+    """
     decoding = -int(batch.decoded[0])
     loop = EventLoop(*shape, rules, sequential, [decoding + first for first in BANDS])
     ranges = foresight.ranges if foresight is not None and (scores.forecast is not None or tasks is not None) else ()
@@ -57,6 +62,7 @@ def observe(
             part.start,
             part.expert,
             count=counted,
+            accessed=None if accessed is None else accessed[events.start[begin] : events.start[end]],
             used=None if scores.used is None else scores.used[steps],
             forecast=None if scores.forecast is None else scores.forecast[steps],
             ranges=ranges,

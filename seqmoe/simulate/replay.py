@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from seqmoe.core.simulate import PrefetchRules
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.popularity import frequency_of
-from seqmoe.simulate.batch import Batch, batches
+from seqmoe.simulate.batch import Batch, Events, batches
 from seqmoe.simulate.counting import Tally, observe
 from seqmoe.simulate.foresight import foresight_of, likely, tasks_of
 from seqmoe.simulate.options import CONTRACTS, ReplayOptions, check, slots_of
-from seqmoe.simulate.policies import Foresight, Policy, Routing, Scores, policy_of
+from seqmoe.simulate.policies import POLICIES, Foresight, Policy, Routing, Scores, policy_of
+from seqmoe.simulate.policies.by_access import BY_ACCESS
 from seqmoe.simulate.policies.learned import fit
 from seqmoe.simulate.rows import ReplayRow, row_of
 from seqmoe.spec.errors import InputError
@@ -108,29 +109,28 @@ class _Replay:
 
     def add(self, batch: Batch) -> None:
         """Run every policy at every residency over one batch."""
+        traces, sequential = self._traces, self._options.contract == "sequential"
         events = batch.events()
-        foresight = None if self._predictor is None else foresight_of(batch, self._predictor, self._traces)
-        tasks = None if foresight is None else tasks_of(foresight, self._traces.top_k)
-        routing = _routing(batch, self._traces.top_k, foresight, self._popularity, self._weights)
+        self._check_room(events)
+        foresight = None if self._predictor is None else foresight_of(batch, self._predictor, traces)
+        tasks = None if foresight is None else tasks_of(foresight, traces.top_k)
+        routing: Routing | None = None
         for policy in self._policies.values():
-            scores: Scores | None = None
-            for residency, slots in self._slots.items():
-                if scores is None or policy.by_residency:
+            scores, accessed = Scores(), None
+            if policy == POLICIES.get(policy.name) and policy.name in BY_ACCESS:
+                accessed = BY_ACCESS[policy.name](*events.accesses(traces.layers, traces.experts, sequential))
+            elif routing is None:
+                routing = _routing(batch, traces.top_k, foresight, self._popularity, self._weights)
+            for index, (residency, slots) in enumerate(self._slots.items()):
+                if accessed is None and routing is not None and (policy.by_residency or not index):
                     scores = policy.score(replace(routing, residency=residency, slots=slots)).checked(policy, routing)
+                shape = (traces.layers, traces.experts, slots)
                 for link in self._links(policy):
-                    rules = None
-                    if policy.prefetch is not None and link:
+                    rules, chosen = None, None
+                    if policy.prefetch is not None and tasks is not None and link:
                         rules = PrefetchRules(link=link, order=policy.prefetch, reserve=policy.reserve)
-                    counts = observe(
-                        (self._traces.layers, self._traces.experts, slots),
-                        rules,
-                        self._options.contract == "sequential",
-                        batch,
-                        events,
-                        scores,
-                        foresight,
-                        None if rules is None or tasks is None else likely(tasks, policy.least_confidence),
-                    )
+                        chosen = likely(tasks, policy.least_confidence)
+                    counts = observe(shape, rules, sequential, batch, events, scores, foresight, chosen, accessed)
                     self._tallies[policy.name, residency, link].add(counts)
 
     def rows(self) -> list[ReplayRow]:
@@ -152,6 +152,15 @@ class _Replay:
                     tally = self._tallies[policy.name, residency, link]
                     found.append(row_of(tally, traces.expert_bytes, lru, belady, shared))
         return found
+
+    def _check_room(self, events: Events) -> None:
+        most = 1 if self._options.contract == "sequential" else int(np.diff(events.start).max(initial=0))
+        for residency, slots in self._slots.items():
+            if slots < most:
+                raise InputError(
+                    f"--residency {residency:g}: {slots} slots, but a batch of {self._options.batch} needs up to "
+                    f"{most} experts of a layer at once; give more, or a smaller --batch"
+                )
 
     def _links(self, policy: Policy) -> tuple[float, ...]:
         return (0.0,) if policy.prefetch is None else self._options.links

@@ -9,6 +9,7 @@ from replay_samples import EXPERTS, LAYERS, Noise, traces
 from seqmoe.simulate.batch import batches
 from seqmoe.simulate.foresight import foresight_of, tasks_of
 from seqmoe.simulate.replay import ReplayOptions, replay_traces
+from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import MISSING, RequestTrace
 
 
@@ -76,3 +77,8 @@ def test_a_batch_of_the_same_request_twice_hits_as_one_alone():
     (both,) = replay_traces(doubled, ["lru"], [0.4], ReplayOptions(batch=2))
     assert both.batches == alone.batches and both.tokens == 2 * alone.tokens
     assert both.loads_per_token == alone.loads_per_token / 2
+
+
+def test_a_pool_without_room_for_a_batch_is_refused():
+    with pytest.raises(InputError, match=r"--residency 0.25: 4 slots, but a batch of 3 needs up to . experts"):
+        replay_traces(traces(), ["lru"], [0.25], ReplayOptions(batch=3))

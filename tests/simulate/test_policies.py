@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from replay_samples import EXPERTS, LAYERS, Knowing, Noise, traces
@@ -9,7 +12,7 @@ from slow_replay import DEFINITIONS, hits
 
 from seqmoe.simulate.policies import POLICIES, Policy, Routing, Scores, policy_of
 from seqmoe.simulate.policies.learned import FEATURES
-from seqmoe.simulate.replay import fitted_weights, replay_traces
+from seqmoe.simulate.replay import ReplayOptions, fitted_weights, replay_traces
 from seqmoe.spec.errors import InputError
 
 
@@ -48,14 +51,24 @@ def test_lru_and_lfu_are_those_of_the_index() -> None:
     from seqmoe.simulate.batch import events_of
 
     tiny = traces(seed=5, steps=200)
-    for name in ("lru", "lfu", "belady"):
-        (row,) = replay_traces(tiny, [name], [0.4])
+    for name, contract in itertools.product(("lru", "lfu", "belady"), ("event", "sequential")):
+        (row,) = replay_traces(tiny, [name], [0.4], ReplayOptions(contract=contract))
         expected = 0
         for request in tiny.requests:
             events = events_of(request)
             first = int((events.step < request.prompt_length).sum())
-            expected += replay(LAYERS, EXPERTS, row.slots, events.layer, events.start, events.expert, first, name).hits
+            arguments = (LAYERS, EXPERTS, row.slots, events.layer, events.start, events.expert, first, name)
+            expected += replay(*arguments, sequential=contract == "sequential").hits
         assert row.hits == expected
+
+
+def test_scores_by_access_are_those_of_the_arrays() -> None:
+    tiny = traces(seed=6, count=4, steps=80)
+    for name in ("lru", "lfu", "belady"):
+        arrays = replace(POLICIES[name], name="arrays", title="Arrays")
+        for batch in (1, 3):
+            rows = replay_traces(tiny, [name, arrays], [0.4, 0.6], ReplayOptions(batch=batch))
+            assert [row.batches for row in rows[:2]] == [row.batches for row in rows[2:]]
 
 
 def test_learned_weights_use_forecasts_that_tell_and_are_none_the_worse_for_noise() -> None:
