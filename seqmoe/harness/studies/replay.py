@@ -15,12 +15,14 @@ def progress(event: dict[str, Any]) -> str:
 
 
 def describe(observations: dict[str, Any]) -> str:
-    """What came out: the hit rates of the best policy that is no bound, beside LRU's, where there is one."""
+    """What came out where the pool is smallest: the best policy that is no oracle, at its best link, beside LRU."""
     rows = observations["rows"]
     least = min(row["residency"] for row in rows)
-    rates = {(row["policy"], row["link"]): row["hit_rate"] for row in rows if row["residency"] == least}
-    real = {policy: rate for (policy, _), rate in rates.items() if not policy.startswith("belady")}
-    real |= {policy: rate for (policy, link), rate in rates.items() if policy in real and link == 0}
-    best = max(real or {policy: rate for (policy, _), rate in rates.items()}, key=lambda name: real.get(name, 0.0))
+    rates: dict[str, float] = {}
+    for row in rows:
+        if row["residency"] == least:
+            rates[row["policy"]] = max(row["hit_rate"], rates.get(row["policy"], 0.0))
+    real = {name: rate for name, rate in rates.items() if name not in ("belady", "belady_8")} or rates
+    best = max(real, key=lambda name: real[name])
     parts = [f"{name} {real[name]:.3f}" for name in dict.fromkeys((best, "lru")) if name in real]
     return f"at {least:.0%}: " + ", ".join(parts)
