@@ -184,7 +184,7 @@ def test_tables_hold_the_numbers_mark_the_best_and_leave_open_what_is_not_known(
     ablation = ablation_table(group)
     difference = ablation.headings.index("Against first row")
     rows = {row[0].text: row[difference] for row in ablation.rows}
-    assert rows["as in the paper"].text == "" and float(rows["Psi off"].text) < -4 and rows["Psi off"].below == ""
+    assert rows["all parts on"].text == "" and float(rows["Psi off"].text) < -4 and rows["Psi off"].below == ""
     assert rows["KL loss only"].below == "within the intervals"
     early = Figure8(groups_of(fig8_records()), CLAIMS).groups[0]
     row = next(row for row in predictors_table(early).rows if row[0].text == "Early router (a layer ahead)")
