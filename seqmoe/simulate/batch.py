@@ -101,11 +101,11 @@ def batches(
 ) -> Iterator[Batch]:
     """``size`` requests at a time, in their order, read as they are needed; the last batch may be smaller.
 
-    The first ``warm_up`` decode steps of every request are not counted.
+    The first ``warm_up`` decode steps of every request are not counted. A request without steps is left out.
     """
     if size < 1 or stagger < 0 or warm_up < 0:
         raise ValueError(f"size = {size}, stagger = {stagger}, warm_up = {warm_up}: too small")
-    reading = iter(requests)
+    reading = (request for request in requests if len(request.experts))
     while together := tuple(islice(reading, size)):
         yield _batch(together, experts, stagger, warm_up)
 

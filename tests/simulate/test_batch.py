@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from replay_samples import EXPERTS, LAYERS, Noise, traces
@@ -82,3 +84,11 @@ def test_a_batch_of_the_same_request_twice_hits_as_one_alone():
 def test_a_pool_without_room_for_a_batch_is_refused():
     with pytest.raises(InputError, match=r"--residency 0.25: 4 slots, but a batch of 3 needs up to . experts"):
         replay_traces(traces(), ["lru"], [0.25], ReplayOptions(batch=3))
+
+
+def test_a_request_without_steps_is_left_out():
+    two = traces(count=2)
+    empty = replace(two.requests[0], experts=two.requests[0].experts[:0], phase=two.requests[0].phase[:0])
+    assert [len(b.requests) for b in batches((empty, *two.requests, empty), two.experts, size=2)] == [2]
+    with_it = replace(two, requests=(empty, *two.requests))
+    assert replay_traces(with_it, ["lru"], [0.5]) == replay_traces(two, ["lru"], [0.5])
