@@ -124,7 +124,7 @@ def _remarks(group: Group) -> list[str]:
         brief, whole = (one.record.cell.minutes for one in (group.ablation[0], ours))
         remarks.append(
             f"The second table's rows were trained for {brief:g} minutes each, not {whole:g}: they tell what learns "
-            f"faster, which need not be what ends higher."
+            f"faster, which need not be what ends higher. Minutes are not tokens: compare rows that read about as many."
         )
     direct = direct_head(group)
     if direct is not None:

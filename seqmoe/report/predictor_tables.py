@@ -93,15 +93,18 @@ def ablation_table(group: Group) -> PredictorTable | None:
         [Box(f"{one.ece():.3f}", key=one.ece()) for one in judged],
         [_count(one) for one in judged],
         _costs(judged),
+        [_made(one) for one in judged],
     ]
     for index in (1, 2, 4):
         _mark_best(columns[index], range(len(judged)), most=True)
     headings = ["SeqMoE's Mamba2", "k", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "ECE"]
-    headings += ["Parameters", "Per token"]
+    headings += ["Parameters", "Per token", "Training"]
     minutes = "/".join(f"{m:g}" for m in sorted({one.record.cell.minutes for one in judged}))
     title = f"One thing changed at a time, on {group.source}"
-    about = f"{minutes} minutes of training each"
-    wanted = ("SeqMoE's Mamba2", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "Per token")
+    read = [float(one.training.get("tokens") or 0) / 1e6 for one in judged]
+    # What a minute is worth depends on the row and on what else the machine did: the table says what each one read.
+    about = f"{minutes} minutes of training each, in which they read {min(read):.2f} to {max(read):.2f} M tokens"
+    wanted = ("SeqMoE's Mamba2", "k+3", "Against first row", "Seq-8, k+3", "Lost over 8 steps", "Training")
     return _table(title, about, headings, columns, [style.PREDICTORS[one.kind][1] for one in judged], wanted)
 
 
