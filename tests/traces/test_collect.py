@@ -22,12 +22,13 @@ from seqmoe.traces.source import digest
 from seqmoe.traces.store import open_store
 
 PROMPTS = [Prompt(f"p{n}", "set", text) for n, text in enumerate(("one and two", "a", "def f(x):", "end", "Why?"))]
+_ROUND = 3
 OPTIONS = CollectOptions(tokens=6, samples=2, batch=3, engine="transformers", pack_tokens=20)
 
 
 @pytest.fixture(autouse=True)
 def small_rounds(monkeypatch):
-    monkeypatch.setattr(collector, "_ROUND", 3)
+    monkeypatch.setattr(collector, "_ROUND", _ROUND)
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +83,19 @@ def test_every_family_generates_and_traces(family, tiny_checkpoint, tmp_path):
 
 
 def in_child(target, *arguments):
-    child = multiprocessing.get_context("fork").Process(target=target, args=arguments)
+    """A process of its own, not a fork: the libraries' threads hold locks that a fork would wait for."""
+    child = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     child.start()
     return child
+
+
+def exit_codes(*children):
+    for child in children:
+        child.join(timeout=240)
+        if child.is_alive():
+            child.kill()
+            child.join()
+    return [child.exitcode for child in children]
 
 
 def killed_collection(checkpoint, out, after):
@@ -97,6 +108,7 @@ def killed_collection(checkpoint, out, after):
         return record(self, *arguments, **named)
 
     RoutingRecorder.record = dying
+    collector._ROUND = _ROUND
     collect(str(checkpoint), PROMPTS, out, OPTIONS)
 
 
@@ -104,8 +116,7 @@ def killed_collection(checkpoint, out, after):
 def test_a_killed_collection_resumes_to_the_same_store(tiny_checkpoint, whole, tmp_path, after):
     out = tmp_path / "store"
     child = in_child(killed_collection, tiny_checkpoint, out, after)
-    child.join()
-    assert child.exitcode == 9
+    assert exit_codes(child) == [9]
     with pytest.raises(InputError, match="unfinished"):
         open_store(out)
     tokens = next((tmp_path / "store.collecting").glob("tokens-*"))
@@ -146,6 +157,7 @@ def one_rank(checkpoint, out, rank, port):
     PartialState._reset_state()
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in names.items()})
+    collector._ROUND = _ROUND
     collect(str(checkpoint), PROMPTS, out, OPTIONS)
 
 
@@ -155,9 +167,7 @@ def test_two_ranks_give_what_one_gives(tiny_checkpoint, whole, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     children = [in_child(one_rank, tiny_checkpoint, tmp_path / "store", rank, port) for rank in (0, 1)]
-    for child in children:
-        child.join()
-    assert [child.exitcode for child in children] == [0, 0]
+    assert exit_codes(*children) == [0, 0]
     assert digest(open_store(tmp_path / "store")) == digest(open_store(whole))
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
@@ -166,8 +176,7 @@ def test_stores_of_ranks_that_were_killed_are_gathered_by_one_process(tiny_check
     parts = tmp_path / "store.collecting"
     parts.mkdir()
     child = in_child(killed_collection, tiny_checkpoint, parts / "rank-1", 4)
-    child.join()
-    assert child.exitcode == 9
+    assert exit_codes(child) == [9]
     assert list((parts / "rank-1").glob("*.arrow"))
     collect(str(tiny_checkpoint), PROMPTS, tmp_path / "store", OPTIONS)
     found, expected = open_store(tmp_path / "store"), open_store(whole)

@@ -58,6 +58,7 @@ def test_a_declared_data_set_and_a_declared_model(collecting, tmp_path):
         ("absent.jsonl", (), "absent.jsonl"),
         ("mixd", (), "mixed"),
         ("mixed", ("--limit", "0"), "--limit 0"),
+        ("mixed", ("--limit", "1", "--out", ""), "give the name of a folder"),
         ("gsm8k", (), "--limit"),
         ("mixed", ("--tokens", "0"), "tokens = 0"),
         ("mixed", ("--chat",), "chat template"),

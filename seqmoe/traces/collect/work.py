@@ -18,6 +18,8 @@ class Work:
     """Files beside the folder ``out``: ``<out>.collecting/tokens-<rank>.jsonl`` and ``.../rank-<rank>/`` (stores)."""
 
     def __init__(self, out: Path, rank: int = 0, ranks: int = 1) -> None:
+        if not out.name:
+            raise InputError(f"--out {out}: give the name of a folder of its own; files are kept beside it meanwhile")
         self.out, self.folder = out, out.with_name(f"{out.name}.collecting")
         self._tokens = self.folder / f"tokens-{rank}.jsonl"
         # One process writes where the result belongs; several write beside it, and the first gathers their stores.
