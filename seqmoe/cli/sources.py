@@ -5,7 +5,7 @@ from __future__ import annotations
 from seqmoe.spec.trace import TraceSet
 
 SOURCE_HELP = (
-    "Traces: a file of a known format, a store's folder, hf://datasets/OWNER/NAME[/PATH], or the word reference "
+    "Traces: a file of a known format, a store's folder, hf://datasets/OWNER/NAME, or the word reference "
     "(the packaged model's own routing)."
 )
 
