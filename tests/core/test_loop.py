@@ -159,6 +159,24 @@ def test_nothing_is_lost(trace, rule, slots, sequential):
         assert held <= counts.landed - counts.used - counts.wasted  # all others were released
 
 
+@settings(deadline=None, max_examples=150)
+@given(trace=traces(most_steps=30), rule=rules(), slots=st.integers(MOST, 12), warm_up=st.integers(0, 40))
+def test_a_prefetch_counts_where_it_was_sent(trace, rule, slots, warm_up):
+    loop, all_counted = (EventLoop(LAYERS, EXPERTS, slots, rule) for _ in range(2))
+    cut = min(warm_up, len(trace.events))
+    if cut:
+        loop.feed(**trace.block(0, cut) | {"count": False})
+        all_counted.feed(**trace.block(0, cut))
+    before = all_counted.counts()
+    for part in (loop, all_counted):
+        if cut < len(trace.events):
+            part.feed(**trace.block(cut, len(trace.events)))
+    counts, both = loop.counts(), all_counted.counts()
+    assert counts.used + counts.wasted <= counts.landed <= counts.sent == both.sent - before.sent
+    assert (counts.hits, counts.loads) == (both.hits - before.hits, both.loads - before.loads)
+    assert counts.used <= both.used and pool_of(loop) == pool_of(all_counted)
+
+
 def test_layers_and_bands_add_up():
     rng = np.random.default_rng(0)
     steps = 40

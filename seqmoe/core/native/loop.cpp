@@ -39,6 +39,7 @@ void EventLoop::forget() {
   table_ = new_table();
   if (link_) link_->forget();
   unused_.assign(slots_, false);
+  sent_under_.assign(slots_, &uncounted_);
   queued_.assign(static_cast<size_t>(layers_) * experts_, false);
   position_ = -1;
 }
@@ -158,7 +159,7 @@ void EventLoop::make_room() {
 void EventLoop::land_finished() {
   for (const Task& task : link_->collect()) {
     table_.land(task.slot, task.tag, true);
-    ++now_->landed;
+    ++sent_under_[task.slot]->landed;
     unused_[task.slot] = true;
     // Its layer has passed and would release it only a step later.
     if (task.deadline < position_) table_.release(task.slot);
@@ -235,6 +236,7 @@ bool EventLoop::admit(Task& task) {
     task.slot = slot;
   }
   queued_[task.key] = false;
+  sent_under_[task.slot] = now_;
   ++now_->sent;
   return true;
 }
@@ -250,12 +252,12 @@ void EventLoop::drop(const std::vector<Task>& tasks) {
 // A slot gets another owner.
 void EventLoop::take_slot(int32_t slot) {
   now_->evictions += table_.state(slot) == State::used;
-  now_->wasted += unused_[slot];
+  sent_under_[slot]->wasted += unused_[slot];
   unused_[slot] = false;
 }
 
 void EventLoop::note_use(int32_t slot) {
-  now_->used += unused_[slot];
+  sent_under_[slot]->used += unused_[slot];
   unused_[slot] = false;
 }
 

@@ -97,6 +97,7 @@ class EventLoop {
   SlotTable table_;
   std::optional<UnitLink> link_;
   std::vector<bool> unused_;  // prefetched into this slot and not needed since
+  std::vector<LoopCounts*> sent_under_;  // where this slot's last prefetch counts: not where it is used, but sent
   std::vector<bool> queued_;  // has an unsent task
   std::vector<int32_t> missing_;
   std::vector<SlotTable::Victim> victims_;
