@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
+import numpy as np
 import pytest
+import typer
 
 from seqmoe import __main__ as command
+from seqmoe.predictor.first_order import FirstOrder
 
 
 @pytest.fixture
@@ -73,6 +76,7 @@ def test_replay_prints_rows(seqmoe, real_data):
         (["generate", "--prompt", "x", "--model", "referense"], "did you mean 'reference'?"),
         (["generate", "--prompt", "x", "--system", "seqmo"], "did you mean 'seqmoe'?"),
         (["generate", "--prompt", "x", "--emulate", "rtx4080"], "did you mean 'rtx4090'?"),
+        (["generate", "--prompt", "x", "--system", "lru", "--predictor", "x"], "system 'lru' makes no forecasts"),
         (["replay", "--traces", "absent.csv"], "absent.csv: no such trace file"),
         (["bench", "fig66"], "fig66"),
     ],
@@ -88,3 +92,25 @@ def test_wrong_input_is_one_line_and_exit_code_2(seqmoe, args, message):
 def test_unknown_options_and_commands_exit_2(seqmoe):
     assert seqmoe("replay", "--trace", "x")[0] == 2
     assert seqmoe("repley")[0] == 2
+
+
+def _commands(group, path=()):
+    """Every command below a group, by its words."""
+    for name, below in getattr(group, "commands", {}).items():
+        yield (*path, name)
+        yield from _commands(below, (*path, name))
+
+
+@pytest.mark.parametrize("words", list(_commands(typer.main.get_command(command.app))), ids=" ".join)
+def test_every_command_explains_itself(seqmoe, words):
+    code, out, _ = seqmoe(*words, "--help")
+    assert code == 0
+    assert "--help" in out and "Usage:" in out
+
+
+def test_a_predictor_of_another_model_is_refused(seqmoe, tmp_path):
+    file = tmp_path / "other.safetensors"
+    FirstOrder(np.full((2, 4, 4), 0.25, dtype=np.float32), top_k=1).save(file, {})
+    code, _, err = seqmoe("generate", "--prompt", "x", "--predictor", str(file))
+    assert code == 2
+    assert "made for 2 layers of 4 experts, but the model has 12 of 64" in err

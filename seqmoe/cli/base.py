@@ -22,6 +22,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 cell", "2 cells"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def numbers(text: str, option: str) -> list[float]:
     """A comma-separated list of numbers, or an `InputError` that names the option."""
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.cli.base import JsonFlag, app, counted, err, out, print_json
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def _print(
         for cell in result.cells:
             out.print(f"{cell.key}  {cell.detail}", highlight=False)
     waiting = f", {len(to_run)} to run" if dry_run else ""
-    err.print(f"{len(result.cells)} cells, {result.written} new records{waiting}: {result.path}", soft_wrap=True)
+    told = f"{counted(len(result.cells), 'cell')}, {counted(result.written, 'new record')}{waiting}"
+    err.print(f"{told}: {result.path}", soft_wrap=True)
     if result.failed:
         line = failure_line(result.failed, result.tried, suite, profile, again)
         err.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.spec.errors import InputError
 
 
 @app.command()
@@ -20,7 +21,9 @@ def generate(
     system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
     emulate: Annotated[str | None, typer.Option(help="Throttle the link as on this GPU, for example rtx4090.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
-    predictor: Annotated[Path | None, typer.Option(help="Predictor file, for a model that brings none.")] = None,
+    predictor: Annotated[
+        Path | None, typer.Option(help="Predictor file, for system seqmoe; default: the model's own.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -32,11 +35,14 @@ def generate(
     from seqmoe.spec.paths import find_home
 
     home = find_home()
+    spec = systems.system(system)
+    if predictor is not None and spec.predictor == "none":
+        raise InputError(f"--predictor {predictor}: system {system!r} makes no forecasts; --system seqmoe does")
     chosen = choose_model(home, model)
     result = run(
         chosen.location,
         prompt,
-        systems.system(system),
+        spec,
         residency,
         tokens,
         load_hardware(home, emulate).emulated_overlap_ratio if emulate is not None else None,

@@ -94,6 +94,10 @@ def predictor_eval(
         _print(summary)
 
 
+# What the table calls what the JSON names.
+_TITLES = {"long": "Seq-L1"}
+
+
 def _check_target(path: Path) -> None:
     """Find out before a training whether its result can be written."""
     if path.is_dir():
@@ -142,7 +146,7 @@ def _print(summary: Summary) -> None:
         table.add_row(f"misses at {float(residency):.0%}", *map(_cell, recalls.values()))
     out.print(table)
     for name, reason in values["missing"].items():
-        out.print(f"{name}: missing ({reason})", highlight=False, soft_wrap=True)
+        out.print(f"{_TITLES.get(name, name)}: missing ({reason})", highlight=False, soft_wrap=True)
     out.print(f"expected calibration error {_cell(values['ece'])}", highlight=False)
 
 

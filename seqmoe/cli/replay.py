@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.progress import Progress
 from rich.table import Table
 
@@ -79,24 +80,35 @@ def replay(
         shared["link_experts_per_layer"] = None if math.isinf(link) else link
         print_json(shared | {"rows": [row.as_dict() for row in rows]})
         return
-    out.print(_table(rows, f"{loaded.model}, {contract} contract, decode steps", link))
-
-
-def _table(rows: list[ReplayRow], title: str, link: float) -> Table:
     prefetching = any(row.link != 0 for row in rows)
-    many = "any number of experts" if math.isinf(link) else f"{link:.2f} experts"
-    table = Table(title=f"{title}; prefetching {many} per layer" if prefetching else title)
-    headings = ["policy", "residency", "slots", "hit rate", "95 %", "of the gap", "loads / token"]
-    headings += ["prefetched", "used", "late"] if prefetching else []
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=heading == "policy")
+    title = f"{loaded.model}, {contract} contract, decode steps"
+    if prefetching:
+        title += f"; prefetching {'any number of' if math.isinf(link) else f'{link:.2f}'} experts per layer"
+    out.print(title, highlight=False, soft_wrap=True)
+    out.print(_table(rows, prefetching))
+    about = "gap: from LRU (0%) to Belady (100%); loads"
+    about += " on demand, prefetches sent and late, per token" if prefetching else " per token"
+    out.print(about, highlight=False, soft_wrap=True)
+
+
+def _table(rows: list[ReplayRow], prefetching: bool) -> Table:
+    """At most 80 columns wide, names folded where need be: nobody reads half a number."""
+    # One sequence has no interval.
+    single = all(row.interval[0] == row.interval[1] for row in rows)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    headings = ["policy", "held", *([] if prefetching else ["slots"]), "hit rate", *([] if single else ["95%"])]
+    headings += ["gap", "loads", *(["sent", "used", "late"] if prefetching else [])]
+    table.add_column(headings[0], overflow="fold")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         low, high = row.interval
         gap = "-" if row.gap_recovered is None else f"{row.gap_recovered:.0%}"
-        values = [f"{row.residency:.0%}", str(row.slots), f"{row.hit_rate:.4f}", f"{low:.3f}-{high:.3f}", gap]
-        values.append(f"{row.loads_per_token:.1f}")
+        values = [f"{row.residency:.0%}", *([] if prefetching else [str(row.slots)]), f"{row.hit_rate:.4f}"]
+        values += [] if single else [f"{low:.3f}-{high:.3f}"]
+        values += [gap, f"{row.loads_per_token:.1f}"]
         if prefetching:
             used = "-" if row.used_share is None else f"{row.used_share:.0%}"
-            values += [f"{row.sent_per_token:.1f}", used, f"{row.late:,}"]
-        table.add_row(row.policy, *values)
+            values += [f"{row.sent_per_token:.1f}", used, f"{row.late / max(row.tokens, 1):.2f}"]
+        table.add_row(row.policy if len(row.policy) < 20 else row.policy.replace("+", "+\n"), *values)
     return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.cli.base import JsonFlag, app, counted, err, out, print_json
 from seqmoe.cli.sources import SOURCE_HELP, traces_of
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.trace import ROUTERS, TraceSet
@@ -125,7 +125,7 @@ def _report(folder: Path, as_json: bool) -> None:
         print_json(found)
     else:
         out.print(
-            f"{folder}: {about.model}, {requests} requests, {steps:,} tokens, {about.layers} layers, "
+            f"{folder}: {about.model}, {counted(requests, 'request')}, {steps:,} tokens, {about.layers} layers, "
             f"{about.experts} experts, top-{about.top_k} ({about.digest})"
         )
 

@@ -46,7 +46,7 @@ def facts(summary: pd.DataFrame, home: Home) -> list[Fact]:
         place = ours["lane"].map(list(style.LANES).index)
         row = ours.assign(place=place, held=-ours["residency"]).sort_values(["place", "held"], kind="stable").iloc[0]
         found += [_share(row, home), *_hits(row, summary, home)]
-    return [*found, *_answers(summary), _coverage(summary)]
+    return [*found, *_answers(summary), *([_coverage(summary)] if len(summary) else [])]
 
 
 def absences(summary: pd.DataFrame) -> list[Absence]:

@@ -112,9 +112,10 @@ def _predictor(kind: str) -> Entry:
     return entry(title, colour, marker)
 
 
-def entry(name: str, colour: str, marker: str) -> Entry:
-    """A line with a marker."""
-    return Entry(name, colour, Markup(f'<g fill="currentColor"><path d="M1 8h24v2H1z"/>{_MARKS[marker]}</g>'))
+def entry(name: str, colour: str, marker: str, look: str = "solid") -> Entry:
+    """A line with a marker, dashed or not."""
+    line = "M1 8h7v2H1zM10 8h6v2h-6zM18 8h7v2h-7z" if look == "dashed" else "M1 8h24v2H1z"
+    return Entry(name, colour, Markup(f'<g fill="currentColor"><path d="{line}"/>{_MARKS[marker]}</g>'))
 
 
 def _remarks(group: Group) -> list[str]:

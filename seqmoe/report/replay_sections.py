@@ -56,13 +56,13 @@ def _group(group: ReplayGroup, panels: Sequence[Plot], prefix: str) -> dict[str,
 
 
 def _legend(panels: Sequence[Plot]) -> list[Entry]:
-    markers = {line.name: line.marker for plot in panels for line in plot.lines}
+    drawn = {line.name: line for plot in panels for line in plot.lines}
     found = []
     for handle in handles(panels):
         name = str(handle.get_label())
-        if name in markers:
+        if name in drawn:
             colour = str(handle.get_color())
             # Ink and grey follow the page's own colours, in light as in dark.
             shade = {style.INK: "var(--ink)", style.MUTED: "var(--muted)"}.get(colour, colour)
-            found.append(entry(name, shade, markers[name]))
+            found.append(entry(name, shade, drawn[name].marker, drawn[name].look))
     return found

@@ -54,7 +54,7 @@ def replay_table(group: ReplayGroup) -> PredictorTable:
     colours = [
         style.POLICIES.get(p, style.POLICIES.get(p.partition("+")[0], ("", style.MUTED, "")))[1] for p, _ in places
     ]
-    about = f"{group.about}. Link: prefetches in a layer's time. The last three columns are per token, at {cost:.0%}"
+    about = f"{group.about}. Link: prefetches in a layer's time. Loads, prefetches, bytes: per token at {cost:.0%}"
     title = f"Expert hit rates on {group.source}"
     # A terminal has room for the hit rates and the gap.
     short = tuple(range(len(residencies) + 3))

@@ -54,13 +54,19 @@ def generate(
     """Load a model, place it, and decode greedily.
 
     With ``overlap_ratio`` the link is throttled to move that many experts per full-load layer time of this host.
-    Raises `InputError` for a prompt, residency or length that the model cannot take.
+    Raises `InputError` for a prompt, residency, length or predictor that the model cannot take.
     """
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
         raise InputError("--prompt: is not valid UTF-8 text; check the terminal's encoding")
     torch.set_num_threads(threads)
     forecaster = predictor_for(spec, predictor)
     opened = Checkpoint.open(checkpoint)
+    shape = (opened.geometry.layers, opened.geometry.experts)
+    if forecaster is not None and (forecaster.layers, forecaster.experts) != shape:
+        raise InputError(
+            f"--predictor {predictor}: made for {forecaster.layers} layers of {forecaster.experts} experts, "
+            f"but the model has {shape[0]} of {shape[1]}; give one of this model"
+        )
     ids = opened.tokenizer.encode(prompt)
     try:
         opened.geometry.slots(residency)

@@ -115,8 +115,9 @@ class PlainProgress:
         self._estimate = Estimate(cells, jobs, self._budget, time.monotonic)
         self._total, self._done = len(cells), 0
         if cells:
-            beside = f", {jobs} at a time" if jobs > 1 else ""
-            self._line(f"{len(cells)} cells{beside}, about {duration(self._estimate.seconds())}")
+            beside = f", {jobs} at a time" if min(jobs, len(cells)) > 1 else ""
+            noun = "cell" if len(cells) == 1 else "cells"
+            self._line(f"{len(cells)} {noun}{beside}, about {duration(self._estimate.seconds())}")
 
     def begin(self, cell: StudyCell) -> None:
         """Nothing is written until there is something to tell."""
@@ -128,7 +129,9 @@ class PlainProgress:
         now = time.monotonic()
         if now - self._said.get(cell.key, 0.0) >= self._every:
             self._said[cell.key] = now
-            self._line(f"  {cell.label}: {words}; {duration(self._estimate.seconds())} left")
+            left = self._estimate.seconds()
+            # Beyond its budget nobody knows: rather nothing than "0 s left".
+            self._line(f"  {cell.label}: {words}" + (f"; {duration(left)} left" if left >= 1 else ""))
 
     def end(self, cell: StudyCell, status: Status, words: str, seconds: float) -> None:
         """Write what came out."""
