@@ -58,7 +58,7 @@ def test_every_kind_that_counts_can_be_fitted_and_restored():
 def test_wrong_kinds_and_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="did you mean 'first_order'"):
         check_kind("first-order")
-    about = {"geometry": {"layers": 2, "experts": 4, "top_k": 1}, "ranges": []}
+    about = {"geometry": {"layers": 2, "experts": 4, "top_k": 1}, "ranges": [[0, 2]]}
     write_container(tmp_path / "p", "oracle", {}, about)
     with pytest.raises(InputError, match="kind 'oracle', which this version does not know"):
         load_predictor(tmp_path / "p")
