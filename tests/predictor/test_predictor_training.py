@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cycling_traces import EXPERTS, LAYERS, TOP_K, cycling
+from cycling_traces import EXPERTS, TOP_K, cycling
 from predictor_samples import random_request, trace_set
 from safetensors import safe_open
 from safetensors.torch import save
@@ -291,16 +291,3 @@ def test_a_training_that_diverges_says_so(monkeypatch):
     monkeypatch.setattr(training_loop, "divergence", lambda logits, target: logits.sum() * torch.nan)
     with pytest.raises(InputError, match="no number after 1 steps"):
         train_predictor(cycling(4), cycling(2), _options())
-
-
-@pytest.mark.parametrize(("changes", "text"), [
-    ({"kind": "mamba"}, "mamba2"), ({"loss": "kll"}, "kl"), ({"tokens": None}, "budget"), ({"tokens": -1}, "= -1"),
-    ({"minutes": 0.0}, "minutes = 0"), ({"hidden": 0}, "hidden = 0"),
-    ({"hidden": 100}, "a multiple of 64"), ({"hidden": 64 * 10**6}, "a multiple of 64"), ({"seed": -1}, "seed = -1"),
-    ({"seed": 2**70}, "seed = "),
-])  # fmt: skip
-def test_bad_options_say_which(changes, text):
-    with pytest.raises(InputError, match=text):
-        TrainingOptions(**({"kind": "mamba2", "tokens": 10} | changes))
-    with pytest.raises(InputError, match="the model has 4 layers"):
-        _options(ranges=5).layer_ranges(LAYERS)

@@ -10,11 +10,12 @@ from cycling_traces import EXPERTS, LAYERS, TOP_K, cycling
 from seqmoe.predictor.confidence import fit_line
 from seqmoe.predictor.network import NetworkShape, RangedNetworks, SequenceNetwork, feedback
 from seqmoe.predictor.psi import psi_of_logits
-from seqmoe.predictor.training import train_predictor
+from seqmoe.predictor.training import TrainingOptions, train_predictor
 from seqmoe.predictor.training.batches import BatchSource
 from seqmoe.predictor.training.losses import USE_DISCOUNT, discounted_use, divergence, ranking_loss
 from seqmoe.predictor.training.sampling import with_own_predictions
 from seqmoe.predictor.training.validation import calibrate
+from seqmoe.spec.errors import InputError
 
 
 def test_losses_equal_plain_loops():
@@ -72,7 +73,7 @@ def test_batches_are_a_partition_of_the_epoch_and_of_the_ranks():
 
 
 def test_chances_of_exactly_nothing_are_calibrated_too():
-    predictor, _ = train_predictor(cycling(8), cycling(4), _options(tokens=500))
+    predictor, _ = train_predictor(cycling(8), cycling(4), TrainingOptions("mamba2", tokens=500, hidden=32, batch=4))
     with torch.no_grad():
         for network in predictor.networks:
             network.leave.weight.mul_(1e4)
@@ -87,3 +88,16 @@ def test_a_line_is_recovered_from_outcomes():
     x = rng.normal(-3, 1.5, 60_000).astype(np.float32)
     y = rng.random(60_000) < 1 / (1 + np.exp(-(1.7 * x + 2.5)))
     assert fit_line(x, y) == pytest.approx((1.7, 2.5), abs=0.1)
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"kind": "mamba"}, "mamba2"), ({"loss": "kll"}, "kl"), ({"tokens": None}, "budget"), ({"tokens": -1}, "= -1"),
+    ({"minutes": 0.0}, "minutes = 0"), ({"hidden": 0}, "hidden = 0"),
+    ({"hidden": 100}, "a multiple of 64"), ({"hidden": 64 * 10**6}, "a multiple of 64"), ({"seed": -1}, "seed = -1"),
+    ({"seed": 2**70}, "seed = "),
+])  # fmt: skip
+def test_bad_options_say_which(changes, text):
+    with pytest.raises(InputError, match=text):
+        TrainingOptions(**({"kind": "mamba2", "tokens": 10} | changes))
+    with pytest.raises(InputError, match="the model has 4 layers"):
+        TrainingOptions("mamba2", tokens=10, ranges=5).layer_ranges(LAYERS)

@@ -1,4 +1,4 @@
-"""Protects the Mamba2 predictor that ships with the reference model: small, described, and better than the cheap ones."""
+"""Protects the Mamba2 predictor that ships: small, described, and better than repeating the last token."""
 
 from __future__ import annotations
 
