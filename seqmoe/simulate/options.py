@@ -8,7 +8,7 @@ from itertools import islice
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.simulate.foresight import check_predictor
-from seqmoe.simulate.policies import Policy
+from seqmoe.simulate.policies import POLICIES, Policy
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.trace import PREFILL, TraceSet
@@ -36,6 +36,7 @@ class ReplayOptions:
         for link in self.links:
             if not link >= 0:
                 raise InputError(f"--link-experts-per-layer {link:g}: must not be negative; 0 is no prefetching")
+        object.__setattr__(self, "links", tuple(dict.fromkeys(self.links)))  # two profiles may have the same ratio
         if self.contract not in CONTRACTS:
             raise InputError(f"--contract: {self.contract!r} is unknown; {nearest(self.contract, CONTRACTS)}")
         for name, least in (("batch", 1), ("stagger", 0), ("warm_up", 0)):
@@ -67,6 +68,11 @@ def check(
     fitted_on: TraceSet | None,
 ) -> None:
     """Raise `InputError` for what does not fit together, with what is missing."""
+    named: dict[str, Policy] = {}
+    for policy in policies:
+        known = named.setdefault(policy.name, POLICIES.get(policy.name, policy))
+        if known != policy:
+            raise InputError(f"policy {policy.name!r}: another one has this name; give yours a name of its own")
     if predictor is not None:
         check_predictor(predictor, traces)
     for policy in policies:

@@ -83,6 +83,20 @@ def test_learned_weights_use_forecasts_that_tell_and_are_none_the_worse_for_nois
     assert weights.shape == (len(FEATURES),) and (weights == fitted_weights(others, Noise())).all()
 
 
+def test_a_policy_of_ones_own_has_a_name_of_its_own() -> None:
+    def by_id(routing):
+        return Scores(used=np.zeros(routing.active.shape, dtype=np.float32))
+
+    for policies in ([Policy("lru", "Mine", by_id)], [Policy("mine", "One", by_id), Policy("mine", "Two", by_id)]):
+        with pytest.raises(InputError, match="give yours a name of its own"):
+            replay_traces(traces(), policies, [0.4])
+
+
+def test_links_of_one_ratio_are_one() -> None:
+    rows = replay_traces(traces(), ["lru+matroid"], [0.4], ReplayOptions((0.9, 0.9)), predictor=Noise())
+    assert len(rows) == 1
+
+
 def test_a_policy_of_ones_own_is_a_plain_function() -> None:
     def first_in_first_out(routing: Routing) -> Scores:
         """The expert whose first use is the oldest goes first."""
