@@ -41,23 +41,11 @@ class UnitLink {
   // Takes back every unsent task for which `wanted(task)` holds.
   template <class Predicate>
   std::vector<Task> take(const Predicate& wanted) {
-    std::vector<Task> taken;
-    const auto keep = std::remove_if(unsent_.begin(), unsent_.end(), [&](const Task& task) {
-      if (!wanted(task)) return false;
-      taken.push_back(task);
-      return true;
-    });
-    unsent_.erase(keep, unsent_.end());
-    return taken;
+    return take_tasks(unsent_, wanted);
   }
 
   std::optional<Task> withdraw_newest() {
-    if (unsent_.empty()) return std::nullopt;
-    const auto newest = std::max_element(unsent_.begin(), unsent_.end(),
-                                         [](const Task& a, const Task& b) { return a.tag < b.tag; });
-    const Task task = *newest;
-    unsent_.erase(newest);
-    return task;
+    return take_newest(unsent_);
   }
 
   std::vector<Task> collect() { return std::exchange(finished_, {}); }

@@ -64,24 +64,12 @@ class PrefetchWorker {
   std::vector<Task> arrive(int64_t position, const Predicate& wanted) {
     std::lock_guard lock(mutex_);
     position_ = position;
-    std::vector<Task> taken;
-    const auto keep = std::remove_if(unsent_.begin(), unsent_.end(), [&](const Task& task) {
-      if (!wanted(task)) return false;
-      taken.push_back(task);
-      return true;
-    });
-    unsent_.erase(keep, unsent_.end());
-    return taken;
+    return take_tasks(unsent_, wanted);
   }
 
   std::optional<Task> withdraw_newest() {
     std::lock_guard lock(mutex_);
-    if (unsent_.empty()) return std::nullopt;
-    const auto newest = std::max_element(unsent_.begin(), unsent_.end(),
-                                         [](const Task& a, const Task& b) { return a.tag < b.tag; });
-    const Task task = *newest;
-    unsent_.erase(newest);
-    return task;
+    return take_newest(unsent_);
   }
 
   // What finished since the last call.
