@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from seqmoe.adapters.layout import StoredLayout
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.geometry import Geometry
 
@@ -15,10 +17,58 @@ from seqmoe.spec.geometry import Geometry
 class ExpertsModule(Protocol):
     """A layer's fused experts in Transformers, and what the runtime attaches to them."""
 
-    gate_up_proj: torch.Tensor
-    down_proj: torch.Tensor
     seqmoe_layer: int
     seqmoe_router: Any
+
+
+ACTIVATIONS = ("swiglu", "swiglu_clamped", "swiglu_oai")
+ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertFormat:
+    """One gated expert as pools hold it and the kernel reads it, whatever its family and its checkpoint's layout.
+
+    ``gate_up`` [2 * width, hidden] has the gate's rows first, then those of up; ``down`` [hidden, width]; with ``bias``
+    also ``gate_up_bias`` [2 * width] and ``down_bias`` [hidden], of the weights' type. ``activation`` "swiglu" is
+    silu(gate) * up; "swiglu_clamped" clamps gate to at most ``limit`` and up to +-``limit`` before that (DeepSeek-V4);
+    "swiglu_oai" clamps likewise and is (up + 1) * gate * sigmoid(``alpha`` * gate) (GPT-OSS).
+    """
+
+    hidden: int
+    width: int
+    dtype: str
+    activation: str = "swiglu"
+    limit: float = 0.0
+    alpha: float = 0.0
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ITEM_BYTES:
+            raise InputError(f"dtype {self.dtype!r} is not computed; {nearest(self.dtype, ITEM_BYTES)}")
+        if self.activation not in ACTIVATIONS:
+            raise InputError(f"activation {self.activation!r} is unknown; {nearest(self.activation, ACTIVATIONS)}")
+
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each part of one expert, by its name in a pool."""
+        parts: dict[str, tuple[int, ...]] = {
+            "gate_up": (2 * self.width, self.hidden),
+            "down": (self.hidden, self.width),
+        }
+        if self.bias:
+            parts |= {"gate_up_bias": (2 * self.width,), "down_bias": (self.hidden,)}
+        return parts
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of one expert, biases included."""
+        return sum(math.prod(shape) for shape in self.parts.values()) * ITEM_BYTES[self.dtype]
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The weights' type in PyTorch."""
+        return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +88,34 @@ class Family(Protocol):
     """One MoE model family of Transformers. ``config`` is the text model's own; `geometry` and `shape` take any.
 
     ``packs`` says whether sequences that lie one behind another in a row are isolated by their position ids alone;
-    layers that carry a state or a compressed context from token to token are not.
+    layers that carry a state or a compressed context from token to token are not. ``static_cache`` says whether the
+    key-value cache can lie at fixed addresses. Experts lie in ``block`` of a decoder layer in a checkpoint, in one of
+    ``layouts``; ``module_layout`` is that of Transformers' own experts module.
     """
 
     name: str
     packs: bool
+    static_cache: bool
+    block: str
+    layouts: tuple[StoredLayout, ...]
+    module_layout: StoredLayout
 
-    def geometry(self, config: Any) -> Geometry:
-        """Geometry for the runtime; ``expert_bytes`` for float32 weights.
+    def geometry(self, config: Any, dtype: str = "float32") -> Geometry:
+        """Geometry for the runtime; ``expert_bytes`` in its own format, biases included.
 
         Raises `InputError` for a variant that the runtime's kernels do not compute. Collection asks for `shape`.
         """
+        ...
+
+    def expert_format(self, config: Any, dtype: str) -> ExpertFormat:
+        """What the runtime's pools hold for this model, in ``dtype`` "float32" or "bfloat16".
+
+        Raises `InputError` for a variant that the runtime's kernels do not compute.
+        """
+        ...
+
+    def moe_layers(self, config: Any) -> tuple[int, ...]:
+        """Numbers of the decoder layers that are MoE layers, from 0; the others are dense."""
         ...
 
     def shape(self, config: Any) -> Geometry:
@@ -89,19 +156,6 @@ class Family(Protocol):
         [tokens, count].
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertShape:
-    """Sizes of one gated expert: ``gate_up`` [2 * width, hidden] and ``down`` [hidden, width]."""
-
-    hidden: int
-    width: int
-
-    @property
-    def numbers(self) -> int:
-        """Weights of one expert."""
-        return 3 * self.hidden * self.width
 
 
 _FAMILIES = {

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from seqmoe.adapters.base import ExpertFormat
 from seqmoe.adapters.gated import GatedFamily, linear_logits
-from seqmoe.spec.errors import InputError
-from seqmoe.spec.geometry import Geometry
+from seqmoe.adapters.layout import FUSED, SEPARATE_BY_NUMBER, StoredLayout
 from seqmoe.spec.trace import ROUTERS
 
 
 @dataclass(frozen=True, slots=True)
 class DeepseekV4(GatedFamily):
-    """Every layer is an MoE layer. Compressed attention summarises blocks of a row: sequences do not pack."""
+    """Every layer is an MoE layer. Compressed attention summarises blocks of a row: sequences do not pack.
+
+    Its cache grows with the compressed context, so it has no fixed addresses.
+    """
 
     name: str = "deepseek_v4"
     packs: bool = False
+    static_cache: bool = False
+    block: str = "ffn"
+    layouts: tuple[StoredLayout, ...] = (SEPARATE_BY_NUMBER, FUSED)
 
-    def geometry(self, config: Any) -> Geometry:
-        """Refused: the runtime's kernel has no clamp, and its cache no compressed context."""
-        raise InputError(
-            "model_type 'deepseek_v4': the runtime's expert kernel computes SwiGLU without clamp only, and its static "
-            "cache holds no compressed context; traces of this family can be collected, and replayed or simulated"
-        )
+    def expert_format(self, config: Any, dtype: str) -> ExpertFormat:
+        """SwiGLU with both halves clamped. Shared experts are dense, and no part of the pools."""
+        plain = GatedFamily.expert_format(self, config, dtype)
+        return replace(plain, activation="swiglu_clamped", limit=float(config.swiglu_limit))
 
     def expert_width(self, config: Any) -> int:
         """Inner width of one routed expert."""

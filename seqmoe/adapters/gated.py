@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from seqmoe.adapters.base import ExpertShape, ExpertsModule, Routing
+from seqmoe.adapters.base import ExpertFormat, ExpertsModule, Routing
+from seqmoe.adapters.layout import FUSED, SEPARATE, StoredLayout
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 
@@ -18,27 +19,35 @@ class GatedFamily:
 
     name: str
     packs: bool = True
+    static_cache: bool = True
+    block: str = "mlp"
+    layouts: tuple[StoredLayout, ...] = (SEPARATE, FUSED)
+    module_layout: StoredLayout = FUSED
 
-    def geometry(self, config: Any) -> Geometry:
-        """Geometry for the runtime. Raises `InputError` for another activation than SiLU, which the kernels compute."""
+    def geometry(self, config: Any, dtype: str = "float32") -> Geometry:
+        """Geometry for the runtime; ``expert_bytes`` in its own format, biases included."""
+        return replace(self.shape(config), expert_bytes=self.expert_format(config, dtype).expert_bytes)
+
+    def expert_format(self, config: Any, dtype: str) -> ExpertFormat:
+        """SwiGLU without clamp. Raises `InputError` for another activation than SiLU, which the kernels compute."""
         config = config.get_text_config()
         if config.hidden_act != "silu":
             raise InputError(f"hidden_act = {config.hidden_act!r}: the expert kernel computes 'silu' only")
-        return self.shape(config)
+        return ExpertFormat(config.hidden_size, self.expert_width(config), dtype)
 
     def shape(self, config: Any) -> Geometry:
         """Geometry of any model of the family; ``expert_bytes`` for float32 weights."""
         config = config.get_text_config()
-        shape = ExpertShape(config.hidden_size, self.expert_width(config))
-        layers, experts = self.moe_layers(config), self.expert_count(config)
-        return Geometry(layers, experts, config.num_experts_per_tok, expert_bytes=shape.numbers * 4)
+        size = ExpertFormat(config.hidden_size, self.expert_width(config), "float32").expert_bytes
+        layers, experts = len(self.moe_layers(config)), self.expert_count(config)
+        return Geometry(layers, experts, config.num_experts_per_tok, expert_bytes=size)
 
-    def moe_layers(self, config: Any) -> int:
-        """How many of the layers are MoE layers."""
-        return int(config.num_hidden_layers)
+    def moe_layers(self, config: Any) -> tuple[int, ...]:
+        """Numbers of the decoder layers that are MoE layers."""
+        return tuple(range(config.get_text_config().num_hidden_layers))
 
     def expert_count(self, config: Any) -> int:
-        """Routed experts of one layer."""
+        """Routed experts of one layer; a shared one is no expert of a router."""
         return int(config.num_local_experts)
 
     def expert_width(self, config: Any) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
+from seqmoe.adapters.base import ExpertFormat
 from seqmoe.adapters.gated import GatedFamily
-from seqmoe.spec.errors import InputError
-from seqmoe.spec.geometry import Geometry
+from seqmoe.adapters.layout import GPT_OSS, StoredLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,19 @@ class GptOss(GatedFamily):
     """Every layer is an MoE layer; the softmax over the chosen logits equals the renormalised one over all."""
 
     name: str = "gpt_oss"
+    layouts: tuple[StoredLayout, ...] = (GPT_OSS,)
+    module_layout: StoredLayout = GPT_OSS
 
-    def geometry(self, config: Any) -> Geometry:
-        """Refused: the runtime's kernel has neither the biases nor the clamped, interleaved gate of these experts."""
-        raise InputError(
-            "model_type 'gpt_oss': the runtime's expert kernel computes SwiGLU without bias and without clamp only; "
-            "traces of this family can be collected, and replayed or simulated"
+    def expert_format(self, config: Any, dtype: str) -> ExpertFormat:
+        """The clamped gate with its slope and offset, and biases."""
+        return ExpertFormat(
+            config.hidden_size,
+            config.intermediate_size,
+            dtype,
+            activation="swiglu_oai",
+            limit=float(config.swiglu_limit),
+            alpha=float(config.swiglu_alpha),
+            bias=True,
         )
 
     def packed_mask(self, model: Any, positions: torch.Tensor) -> Any:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from seqmoe.adapters.gated import GatedFamily
+from seqmoe.adapters.layout import FUSED, SEPARATE_BY_NUMBER
 
-FAMILY = GatedFamily("mixtral")
+FAMILY = GatedFamily("mixtral", block="block_sparse_moe", layouts=(SEPARATE_BY_NUMBER, FUSED))

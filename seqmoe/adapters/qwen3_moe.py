@@ -14,11 +14,12 @@ class Qwen3Moe(GatedFamily):
 
     name: str = "qwen3_moe"
 
-    def moe_layers(self, config: Any) -> int:
+    def moe_layers(self, config: Any) -> tuple[int, ...]:
         """Layers that are neither dense by their number nor listed as dense."""
-        return sum(
-            layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
+        return tuple(
+            layer
             for layer in range(config.num_hidden_layers)
+            if layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
         )
 
     def expert_width(self, config: Any) -> int:

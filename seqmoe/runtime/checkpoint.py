@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from seqmoe.adapters.base import Family, family_of
+from seqmoe.adapters.base import ExpertFormat, Family, family_of
 from seqmoe.runtime.offload import NAME
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
@@ -20,23 +19,30 @@ from seqmoe.spec.geometry import Geometry
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A Hugging Face checkpoint folder or hub id of a supported family."""
+    """A Hugging Face checkpoint folder or hub id of a supported family, to be loaded in ``dtype``.
+
+    ``config`` is the text model's own, also where the checkpoint's is a composite one.
+    """
 
     source: str
     config: Any
     tokenizer: Any
     family: Family
+    dtype: str = "float32"
 
     @staticmethod
-    def open(source: Path | str) -> Checkpoint:
-        """Read configuration and tokenizer.
+    def open(source: Path | str, dtype: str = "float32") -> Checkpoint:
+        """Read configuration and tokenizer; ``dtype`` is "float32", "bfloat16" or "auto", the checkpoint's own.
 
-        Raises `InputError` for a path that does not exist, or a model family that the runtime does not know.
+        Raises `InputError` for a path that does not exist, a model family that the runtime does not know, or another
+        type.
         """
         try:
-            config = AutoConfig.from_pretrained(source)
-            family = family_of(config.model_type)
-            family.geometry(config)
+            whole = AutoConfig.from_pretrained(source)
+            family = family_of(whole.model_type)
+            config = whole.get_text_config()
+            dtype = _stored_dtype(whole, config) if dtype == "auto" else dtype
+            family.expert_format(config, dtype)
             tokenizer = AutoTokenizer.from_pretrained(source)
         except InputError:
             raise
@@ -44,12 +50,17 @@ class Checkpoint:
             raise _unreadable(source, error) from None
         if not tokenizer.vocab_size:
             raise InputError(f"model {str(source)!r}: has no tokenizer; copy its tokenizer.json beside config.json")
-        return Checkpoint(str(source), config, tokenizer, family)
+        return Checkpoint(str(source), config, tokenizer, family, dtype)
 
     @property
     def geometry(self) -> Geometry:
         """Shape of the model's MoE layers."""
-        return self.family.geometry(self.config)
+        return self.family.geometry(self.config, self.dtype)
+
+    @property
+    def format(self) -> ExpertFormat:
+        """What the expert pools hold."""
+        return self.family.expert_format(self.config, self.dtype)
 
     def check_lengths(self, prompt: list[int], tokens: int) -> None:
         """Raise ``ValueError`` for a prompt without tokens, or one that does not fit the context with its output."""
@@ -62,14 +73,22 @@ class Checkpoint:
             raise ValueError(f"{len(prompt)} prompt tokens + {tokens} new ones exceed the model's context of {context}")
 
     def load_model(self) -> Any:
-        """The model in float32, its experts to be computed by the ``seqmoe`` function."""
+        """The model, its experts to be computed by the ``seqmoe`` function."""
         if not sys.stderr.isatty():
             transformers_logging.disable_progress_bar()
         try:
-            model = AutoModelForCausalLM.from_pretrained(self.source, dtype=torch.float32, experts_implementation=NAME)
+            model = AutoModelForCausalLM.from_pretrained(
+                self.source, dtype=self.format.torch_dtype, experts_implementation=NAME
+            )
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise _unreadable(self.source, error) from None
         return model.eval()
+
+
+def _stored_dtype(whole: Any, config: Any) -> str:
+    """The checkpoint's own type; a composite configuration may state it for the whole or for the text model."""
+    dtype = config.dtype if config.dtype is not None else whole.dtype
+    return "float32" if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _unreadable(source: Path | str, error: Exception) -> InputError:

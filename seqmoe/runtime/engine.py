@@ -42,7 +42,9 @@ class Engine:
         self.checkpoint = checkpoint
         self.tokenizer = checkpoint.tokenizer
         self.geometry = checkpoint.geometry
-        self.host: ExpertPool = move_experts_to_host(experts)
+        self.host: ExpertPool = move_experts_to_host(
+            experts, checkpoint.family.module_layout, checkpoint.format
+        )
         self.router = Router(experts, self.geometry.experts, FullLoad(self.host, self.geometry))
         self._decoder = Decoder(model)
 

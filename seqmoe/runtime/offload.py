@@ -16,7 +16,7 @@ from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.forecasting import ForecastDriver
-from seqmoe.runtime.placement import ExpertPool, link_between
+from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
 
@@ -89,8 +89,8 @@ class Offloaded:
         experts_per_layer: float,
     ) -> None:
         slots = geometry.slots(residency)
-        self.pool = ExpertPool.empty(slots, like=host)
-        self.link = link_between(host, self.pool, link_seconds_per_expert)
+        self.pool = ExpertPool.empty(slots, host.format)
+        self.link = host.link_to(self.pool, link_seconds_per_expert)
         self.table = SlotTable(geometry.layers, geometry.experts, slots, fetch_limit=slots - geometry.top_k)
         budget = TransferBudget(experts_per_layer)
         self.pipeline = OffloadPipeline(self.table, self.link, budget, evict_after_layer=spec.retention == "none")

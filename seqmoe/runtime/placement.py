@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmoe.adapters.base import ExpertsModule
+from seqmoe.adapters.base import ExpertFormat, ExpertsModule
+from seqmoe.adapters.layout import StoredLayout
 from seqmoe.core.link import Link
+
+Weights = NDArray[np.float32] | NDArray[np.uint16]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertPool:
     """Expert weights at fixed addresses: ``gate_up`` [n, 2 * width, hidden], ``down`` [n, hidden, width].
 
-    In the host pool n is layers * experts, indexed by expert key; in a slot pool it is the number of slots. A fused MoE
-    kernel reads either through the same ids (paper, section 8.1: compute-transparent placement). ``arrays`` are the
-    same memory for the core.
+    Families with biases also have ``gate_up_bias`` [n, 2 * width] and ``down_bias`` [n, hidden]. All are of the
+    format's type. In the host pool n is layers * experts, indexed by expert key; in a slot pool it is the number of
+    slots. A fused MoE kernel reads either through the same ids (paper, section 8.1: compute-transparent placement).
+
+    ``arrays`` are the two matrices as the core reads them (bfloat16 as uint16 bits), ``options`` the keyword arguments
+    of `seqmoe.core.moe.moe_experts` that say how to compute them.
     """
 
+    format: ExpertFormat
     gate_up: torch.Tensor
     down: torch.Tensor
-    arrays: tuple[NDArray[np.float32], NDArray[np.float32]] = field(init=False)
+    gate_up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
+    arrays: tuple[Weights, Weights] = field(init=False)
+    options: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrays", (self.gate_up.numpy(), self.down.numpy()))
+        views = {name: _numpy(tensor) for name, tensor in self.tensors.items()}
+        object.__setattr__(self, "arrays", (views.pop("gate_up"), views.pop("down")))
+        how = {"activation": self.format.activation, "limit": self.format.limit, "alpha": self.format.alpha}
+        object.__setattr__(self, "options", how | views)
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parts that the format has, by name, in the format's order."""
+        return {name: getattr(self, name) for name in self.format.parts}
 
     @property
     def entries(self) -> int:
@@ -36,38 +55,42 @@ class ExpertPool:
     @property
     def expert_bytes(self) -> int:
         """Bytes of one expert."""
-        return (self.gate_up[0].numel() + self.down[0].numel()) * self.gate_up.element_size()
+        return self.format.expert_bytes
 
     @staticmethod
-    def empty(entries: int, like: ExpertPool) -> ExpertPool:
-        """A zeroed pool of ``entries`` experts of the same shape and type."""
+    def empty(entries: int, format: ExpertFormat) -> ExpertPool:
+        """A zeroed pool of ``entries`` experts."""
         return ExpertPool(
-            torch.zeros((entries, *like.gate_up.shape[1:]), dtype=like.gate_up.dtype),
-            torch.zeros((entries, *like.down.shape[1:]), dtype=like.down.dtype),
+            format,
+            **{name: torch.zeros((entries, *shape), dtype=format.torch_dtype) for name, shape in format.parts.items()},
         )
 
+    def link_to(self, slots: ExpertPool, seconds_per_expert: float) -> Link:
+        """The link that copies expert ``key`` of this pool into a slot; throttled where seconds are given."""
+        parts = [
+            (source.data_ptr(), target.data_ptr(), source[0].numel() * source.element_size())
+            for source, target in zip(self.tensors.values(), slots.tensors.values(), strict=True)
+        ]
+        return Link(parts, seconds_per_expert)
 
-def move_experts_to_host(experts: list[ExpertsModule]) -> ExpertPool:
-    """Take the fused expert parameters out of the modules, layer by layer, into one host pool in float32."""
-    first = experts[0]
-    count = first.gate_up_proj.shape[0]
-    pool = ExpertPool(
-        torch.empty((len(experts) * count, *first.gate_up_proj.shape[1:]), dtype=torch.float32),
-        torch.empty((len(experts) * count, *first.down_proj.shape[1:]), dtype=torch.float32),
-    )
+
+def move_experts_to_host(experts: list[ExpertsModule], layout: StoredLayout, format: ExpertFormat) -> ExpertPool:
+    """Take the fused expert parameters out of loaded modules, layer by layer, into one host pool.
+
+    Checkpoints are streamed by `seqmoe.runtime.loading` instead, which never holds an expert twice.
+    """
+    names = [piece.name.removeprefix("experts.") for piece in layout.pieces]
+    count = getattr(experts[0], names[0]).shape[0]
+    pool = ExpertPool.empty(len(experts) * count, format)
     with torch.no_grad():
         for layer, module in enumerate(experts):
-            rows = slice(layer * count, (layer + 1) * count)
-            pool.gate_up[rows].copy_(module.gate_up_proj)
-            pool.down[rows].copy_(module.down_proj)
-            del module.gate_up_proj, module.down_proj
+            for name, piece in zip(names, layout.pieces, strict=True):
+                fused = getattr(module, name)
+                for expert in range(count):
+                    piece.place(fused[expert], pool.tensors[piece.part][layer * count + expert])
+                delattr(module, name)
     return pool
 
 
-def link_between(host: ExpertPool, slots: ExpertPool, seconds_per_expert: float) -> Link:
-    """The link that copies expert ``key`` of the host pool into a slot; throttled where seconds are given."""
-    parts = [
-        (source.data_ptr(), target.data_ptr(), source[0].numel() * source.element_size())
-        for source, target in ((host.gate_up, slots.gate_up), (host.down, slots.down))
-    ]
-    return Link(parts, seconds_per_expert)
+def _numpy(tensor: torch.Tensor) -> Weights:
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import transformers
 
@@ -49,17 +51,18 @@ def test_geometry_of_released_models(name):
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_runtime_takes_plain_swiglu_only(name):
+def test_runtime_counts_bytes_of_its_own_format(name):
     config, expected = RELEASED[name]
-    family = family_of(name)
-    if name in ("gpt_oss", "deepseek_v4"):
-        with pytest.raises(InputError, match="without"):
-            family.geometry(config)
-    else:
-        assert family.geometry(config) == expected
-        config = type(config)(hidden_act="gelu")
-        with pytest.raises(InputError, match="silu"):
-            family.geometry(config)
+    biases = (2 * 2880 + 2880) * 4 if name == "gpt_oss" else 0
+    geometry = family_of(name).geometry(config)
+    assert geometry == replace(expected, expert_bytes=expected.expert_bytes + biases)
+    assert family_of(name).geometry(config, "bfloat16").expert_bytes * 2 == geometry.expert_bytes
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASED if name != "gpt_oss"])
+def test_runtime_takes_silu_only(name):
+    with pytest.raises(InputError, match="silu"):
+        family_of(name).geometry(type(RELEASED[name][0])(hidden_act="gelu"))
 
 
 def test_router_kinds():
@@ -86,7 +89,8 @@ def test_only_deepseek_v4_has_hash_layers():
 
 def test_dense_layers_of_qwen3_are_not_counted():
     config = transformers.Qwen3MoeConfig(num_hidden_layers=8, decoder_sparse_step=2, mlp_only_layers=[3])
-    assert family_of("qwen3_moe").shape(config).layers == 3  # 1, 5, 7
+    assert family_of("qwen3_moe").moe_layers(config) == (1, 5, 7)
+    assert family_of("qwen3_moe").shape(config).layers == 3
 
 
 def test_composite_configuration_is_read_through():
