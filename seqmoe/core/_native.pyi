@@ -103,6 +103,21 @@ def first_task(
 def moe_swiglu(
     x: _Array, gate_up: _Array, down: _Array, slots: _Array, weights: _Array, contribution: _Array
 ) -> None: ...
+def moe_experts(
+    x: _Array,
+    gate_up: _Array,
+    down: _Array,
+    slots: _Array,
+    weights: _Array,
+    contribution: _Array,
+    activation: str = "swiglu",
+    limit: float = 0.0,
+    alpha: float = 0.0,
+    gate_up_bias: _Array | None = None,
+    down_bias: _Array | None = None,
+    instructions: str = "",
+) -> None: ...
+def instruction_sets() -> list[str]: ...
 def reduce_contributions(contribution: _Array, out: _Array) -> None: ...
 def make_replay(layers: int, experts: int, slots: int, policy: int, sequential: bool) -> Replay: ...
 

@@ -6,4 +6,5 @@ NB_MODULE(_native, module) {
   seqmoe::bind_pipeline(module);
   seqmoe::bind_functions(module);
   seqmoe::bind_loop(module);
+  seqmoe::bind_moe(module);
 }

@@ -3,26 +3,50 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace seqmoe {
 
-// contribution[t, k] = weights[t, k] * down[s] @ (silu(gate[s] @ x[t]) * (up[s] @ x[t])) with s = slots[t, k];
-// rows with a negative slot are left alone. Every row is computed alone and in one fixed order, so neither the slot
-// an expert is in nor the grouping of a layer into several calls changes a bit of it.
-struct Swiglu {
+enum class Activation {
+  swiglu,          // silu(gate) * up
+  swiglu_clamped,  // the same of gate <= limit and |up| <= limit (DeepSeek-V4)
+  swiglu_oai,      // gate * sigmoid(alpha * gate) * (up + 1) of the same (GPT-OSS)
+};
+
+enum class WeightType { float32, bfloat16 };
+
+// contribution[t, k] = weights[t, k] * (down[s] @ activation(gate_up[s] @ x[t] + its bias) + its bias), s = slots[t, k];
+// rows with a negative slot are left alone. Every row is summed in one fixed order, so neither the slot an expert is in
+// nor the grouping of a layer into several calls, nor which tokens share an expert, changes a bit of it.
+struct MoeCall {
   size_t tokens;
   size_t choices;  // experts per token
   size_t hidden;
   size_t width;  // of one expert
+  WeightType type;
   const float* x;
-  const float* gate_up;
-  const float* down;
+  const void* gate_up;
+  const void* down;
+  const void* gate_up_bias;  // may be null
+  const void* down_bias;     // may be null
   const int32_t* slots;
   const float* weights;
   float* contribution;
+  Activation activation;
+  float limit;
+  float alpha;
 };
 
-void moe_swiglu(const Swiglu& call);
+using MoeKernel = void(const MoeCall&);
+
+struct InstructionSet {
+  const char* name;
+  MoeKernel* kernel;
+};
+
+// What this machine can run, the fastest first. avx512 and avx2 agree bit for bit; portable, where multiplication and
+// addition are not fused, within float32's rounding.
+const std::vector<InstructionSet>& instruction_sets();
 
 // out[t] = contribution[t, 0] + contribution[t, 1] + ..., in that order.
 void reduce_contributions(size_t tokens, size_t choices, size_t hidden, const float* contribution, float* out);

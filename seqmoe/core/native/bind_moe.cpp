@@ -1,0 +1,122 @@
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include "bindings.h"
+#include "moe.h"
+
+namespace seqmoe {
+
+using namespace nb::literals;
+
+namespace {
+
+// Of a type that is looked at when called.
+template <size_t dimensions>
+using Weights = nb::ndarray<nb::ro, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
+
+WeightType type_of(nb::dlpack::dtype type) {
+  if (type == nb::dtype<float>()) return WeightType::float32;
+  const auto bfloat = static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat);
+  if (type == nb::dtype<uint16_t>() || (type.code == bfloat && type.bits == 16 && type.lanes == 1))
+    return WeightType::bfloat16;
+  throw nb::type_error("expert weights must be float32, bfloat16, or uint16 holding bfloat16's bits");
+}
+
+Activation activation_of(std::string_view name, float limit, float alpha) {
+  const bool swiglu = name == "swiglu", clamped = name == "swiglu_clamped", oai = name == "swiglu_oai";
+  check(swiglu || clamped || oai,
+        "activation must be swiglu, swiglu_clamped or swiglu_oai, not '" + std::string(name) + "'");
+  check(swiglu ? limit == 0.0f : limit > 0.0f,
+        swiglu ? "limit belongs to swiglu_clamped and swiglu_oai" : std::string(name) + " needs a limit above 0");
+  check(oai ? alpha > 0.0f : alpha == 0.0f,
+        oai ? "swiglu_oai needs an alpha above 0" : "alpha belongs to swiglu_oai");
+  return swiglu ? Activation::swiglu : clamped ? Activation::swiglu_clamped : Activation::swiglu_oai;
+}
+
+MoeKernel* kernel_of(std::string_view name) {
+  std::string available;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (name.empty() || name == set.name) return set.kernel;
+    available += std::string(available.empty() ? "" : ", ") + set.name;
+  }
+  throw std::invalid_argument("instructions must be one of " + available + " on this machine, not '" +
+                              std::string(name) + "'");
+}
+
+using Bias = std::optional<Weights<2>>;
+
+const void* bias_of(const Bias& bias, WeightType type, size_t slots, size_t n, const char* shape) {
+  if (!bias) return nullptr;
+  if (type_of(bias->dtype()) != type) throw nb::type_error("a bias must have the type of the expert weights");
+  check(bias->shape(0) == slots && bias->shape(1) == n, shape);
+  return bias->data();
+}
+
+// noconvert: a conversion would copy a whole pool, or write the result into a copy.
+void bind_experts(nb::module_& module) {
+  module.def(
+      "moe_experts",
+      [](Array<const float, 2> x, Weights<3> gate_up, Weights<3> down, Array<const int32_t, 2> slots,
+         Array<const float, 2> weights, Array<float, 3> contribution, std::string_view activation, float limit,
+         float alpha, Bias gate_up_bias, Bias down_bias, std::string_view instructions) {
+        const size_t tokens = x.shape(0), choices = slots.shape(1), hidden = x.shape(1), width = down.shape(2);
+        const WeightType type = type_of(gate_up.dtype());
+        if (type_of(down.dtype()) != type) throw nb::type_error("gate_up and down must have the same type");
+        check(slots.shape(0) == tokens, "slots must be [T, K] for x [T, H]");
+        check(weights.shape(0) == tokens && weights.shape(1) == choices, "weights must be [T, K]");
+        check(gate_up.shape(1) == 2 * width && gate_up.shape(2) == hidden, "gate_up must be [S, 2I, H]");
+        check(down.shape(0) == gate_up.shape(0) && down.shape(1) == hidden, "down must be [S, H, I]");
+        check(contribution.shape(0) == tokens && contribution.shape(1) == choices && contribution.shape(2) == hidden,
+              "contribution must be [T, K, H]");
+        for (size_t i = 0; i < slots.size(); ++i)
+          check(slots.data()[i] < static_cast<int64_t>(down.shape(0)), "a slot lies outside the pool");
+        const MoeCall call{
+            tokens, choices, hidden, width, type, x.data(), gate_up.data(), down.data(),
+            bias_of(gate_up_bias, type, down.shape(0), 2 * width, "gate_up_bias must be [S, 2I]"),
+            bias_of(down_bias, type, down.shape(0), hidden, "down_bias must be [S, H]"),
+            slots.data(), weights.data(), contribution.data(), activation_of(activation, limit, alpha), limit, alpha};
+        MoeKernel* const kernel = kernel_of(instructions);
+        nb::gil_scoped_release unlocked;
+        kernel(call);
+      },
+      "x"_a.noconvert(), "gate_up"_a.noconvert(), "down"_a.noconvert(), "slots"_a, "weights"_a,
+      "contribution"_a.noconvert(), "activation"_a = "swiglu", "limit"_a = 0.0f, "alpha"_a = 0.0f,
+      "gate_up_bias"_a.noconvert() = nb::none(), "down_bias"_a.noconvert() = nb::none(), "instructions"_a = "");
+  module.def("instruction_sets", [] {
+    nb::list names;
+    for (const InstructionSet& set : instruction_sets()) names.append(set.name);
+    return names;
+  });
+}
+
+void bind_reduction(nb::module_& module) {
+  module.def(
+      "reduce_contributions",
+      [](Array<const float, 3> contribution, Array<float, 2> out) {
+        const size_t tokens = out.shape(0), choices = contribution.shape(1), hidden = out.shape(1);
+        check(choices > 0, "contribution must be [T, K, H] with K at least 1");
+        check(contribution.shape(0) == tokens && contribution.shape(2) == hidden, "out must be [T, H]");
+        nb::gil_scoped_release unlocked;
+        reduce_contributions(tokens, choices, hidden, contribution.data(), out.data());
+      },
+      "contribution"_a.noconvert(), "out"_a.noconvert());
+}
+
+// What the runtime calls until it names the activation of its family.
+void bind_swiglu(nb::module_& module) {
+  module.attr("moe_swiglu") = module.attr("moe_experts");
+}
+
+}  // namespace
+
+void bind_moe(nb::module_& module) {
+  bind_experts(module);
+  bind_reduction(module);
+  bind_swiglu(module);
+}
+
+}  // namespace seqmoe
