@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from transformers import AutoConfig, AutoTokenizer
 
 from seqmoe.adapters.base import ExpertFormat, Family, family_of
-from seqmoe.runtime.offload import NAME
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 
@@ -41,13 +37,14 @@ class Checkpoint:
             whole = AutoConfig.from_pretrained(source)
             family = family_of(whole.model_type)
             config = whole.get_text_config()
+            _check_not_quantised(source, whole)
             dtype = _stored_dtype(whole, config) if dtype == "auto" else dtype
             family.expert_format(config, dtype)
             tokenizer = AutoTokenizer.from_pretrained(source)
         except InputError:
             raise
         except (OSError, ValueError) as error:
-            raise _unreadable(source, error) from None
+            raise unreadable(source, error) from None
         if not tokenizer.vocab_size:
             raise InputError(f"model {str(source)!r}: has no tokenizer; copy its tokenizer.json beside config.json")
         return Checkpoint(str(source), config, tokenizer, family, dtype)
@@ -72,18 +69,6 @@ class Checkpoint:
         if len(prompt) + tokens > context:
             raise ValueError(f"{len(prompt)} prompt tokens + {tokens} new ones exceed the model's context of {context}")
 
-    def load_model(self) -> Any:
-        """The model, its experts to be computed by the ``seqmoe`` function."""
-        if not sys.stderr.isatty():
-            transformers_logging.disable_progress_bar()
-        try:
-            model = AutoModelForCausalLM.from_pretrained(
-                self.source, dtype=self.format.torch_dtype, experts_implementation=NAME
-            )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise _unreadable(self.source, error) from None
-        return model.eval()
-
 
 def _stored_dtype(whole: Any, config: Any) -> str:
     """The checkpoint's own type; a composite configuration may state it for the whole or for the text model."""
@@ -91,5 +76,16 @@ def _stored_dtype(whole: Any, config: Any) -> str:
     return "float32" if dtype is None else str(dtype).removeprefix("torch.")
 
 
-def _unreadable(source: Path | str, error: Exception) -> InputError:
+def _check_not_quantised(source: Path | str, config: Any) -> None:
+    quantisation = getattr(config, "quantization_config", None)
+    if quantisation:
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation.quant_method
+        raise InputError(
+            f"model {str(source)!r}: its weights are quantised (quant_method {str(method)!r}); the runtime computes "
+            "with float32 and bfloat16, so give a checkpoint in float32, bfloat16 or float16"
+        )
+
+
+def unreadable(source: Path | str, error: Exception) -> InputError:
+    """The error for a checkpoint that a library could not read, with the library's own first line."""
     return InputError(f"model {str(source)!r}: cannot be loaded: {str(error).strip().splitlines()[0]}")

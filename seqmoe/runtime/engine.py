@@ -12,8 +12,8 @@ import numpy as np
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.decode import Decoder, Generation
+from seqmoe.runtime.loading import load
 from seqmoe.runtime.offload import FullLoad, Offloaded, Router
-from seqmoe.runtime.placement import ExpertPool, move_experts_to_host
 from seqmoe.spec.system import SystemSpec
 
 _CALIBRATION_PROMPT = 16
@@ -37,26 +37,23 @@ class Engine:
     """One model on this host, its experts in the host pool."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        model = checkpoint.load_model()
-        experts = checkpoint.family.experts(model)
+        loaded = load(checkpoint)
         self.checkpoint = checkpoint
         self.tokenizer = checkpoint.tokenizer
         self.geometry = checkpoint.geometry
-        self.host: ExpertPool = move_experts_to_host(
-            experts, checkpoint.family.module_layout, checkpoint.format
-        )
-        self.router = Router(experts, self.geometry.experts, FullLoad(self.host, self.geometry))
-        self._decoder = Decoder(model)
+        self.host = loaded.host
+        self.router = Router(loaded.experts, self.geometry.experts, FullLoad(self.host.resident(), self.geometry))
+        self._decoder = Decoder(loaded.model)
 
     @staticmethod
     def load(source: Path | str) -> Engine:
-        """Load a checkpoint folder or hub id in float32, and move its experts to the host pool."""
+        """Load a checkpoint folder or hub id in float32, its experts into the host pool."""
         return Engine(Checkpoint.open(source))
 
     def place_full(self) -> None:
         """Full load: every expert resident."""
         self._stop()
-        self.router.placement = FullLoad(self.host, self.geometry)
+        self.router.placement = FullLoad(self.host.resident(), self.geometry)
 
     def place(
         self, spec: SystemSpec, residency: float, predictor: Predictor | None, emulation: Emulation | None
@@ -78,7 +75,7 @@ class Engine:
 
     def emulate(self, overlap_ratio: float) -> Emulation:
         """Calibrate a link to this host: so slow that it moves ``overlap_ratio`` experts per full-load layer time."""
-        previous, self.router.placement = self.router.placement, FullLoad(self.host, self.geometry)
+        previous, self.router.placement = self.router.placement, FullLoad(self.host.resident(), self.geometry)
         rng = np.random.default_rng(0)
         prompt = rng.integers(1, self.tokenizer.vocab_size, _CALIBRATION_PROMPT).tolist()
         times = self._decoder.generate(prompt, _CALIBRATION_TOKENS).token_ns[_CALIBRATION_TOKENS // 4 :]

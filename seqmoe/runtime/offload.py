@@ -16,6 +16,7 @@ from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.forecasting import ForecastDriver
+from seqmoe.runtime.host_pool import HostPool
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
@@ -80,7 +81,7 @@ class Offloaded:
 
     def __init__(
         self,
-        host: ExpertPool,
+        host: HostPool,
         geometry: Geometry,
         spec: SystemSpec,
         residency: float,

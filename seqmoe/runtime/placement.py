@@ -58,12 +58,16 @@ class ExpertPool:
         return self.format.expert_bytes
 
     @staticmethod
-    def empty(entries: int, format: ExpertFormat) -> ExpertPool:
-        """A zeroed pool of ``entries`` experts."""
+    def empty(entries: int, format: ExpertFormat, pinned: bool = False) -> ExpertPool:
+        """A zeroed pool of ``entries`` experts; ``pinned`` memory is page-locked, which needs CUDA."""
+        dtype, parts = format.torch_dtype, format.parts.items()
         return ExpertPool(
-            format,
-            **{name: torch.zeros((entries, *shape), dtype=format.torch_dtype) for name, shape in format.parts.items()},
+            format, **{name: torch.zeros((entries, *shape), dtype=dtype, pin_memory=pinned) for name, shape in parts}
         )
+
+    def resident(self) -> ExpertPool:
+        """Every expert in memory, for a full load: this pool itself."""
+        return self
 
     def link_to(self, slots: ExpertPool, seconds_per_expert: float) -> Link:
         """The link that copies expert ``key`` of this pool into a slot; throttled where seconds are given."""
