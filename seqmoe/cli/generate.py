@@ -19,7 +19,7 @@ def generate(
     ] = "reference",
     residency: Annotated[float, typer.Option(help="Share of all experts that the device holds.")] = 0.45,
     system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
-    emulate: Annotated[str | None, typer.Option(help="Throttle the link as on this GPU, for example rtx4090.")] = None,
+    emulate: Annotated[str | None, typer.Option(help="Imitate this GPU in dilated time, for example rtx4090.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
     predictor: Annotated[
         Path | None, typer.Option(help="Predictor file, for system seqmoe; default: the model's own.")
@@ -45,7 +45,7 @@ def generate(
         spec,
         residency,
         tokens,
-        load_hardware(home, emulate).emulated_overlap_ratio if emulate is not None else None,
+        load_hardware(home, emulate).emulated_pace if emulate is not None else None,
         predictor or chosen.predictor,
         threads,
     )

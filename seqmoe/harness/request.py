@@ -52,11 +52,11 @@ class Requests:
         }
 
     def _options(self, cell: Cell) -> dict[str, Any]:
-        """What only our runtime takes: the imitated overlap ratio, and the predictor that lies with the model."""
+        """What only our runtime takes: the imitated pace, and the predictor that lies with the model."""
         emulated = cell.lane == "emulated"
         predictor = choose_model(self._home, cell.model).predictor
         return {
-            "overlap_ratio": load_hardware(self._home, cell.hardware).emulated_overlap_ratio if emulated else None,
+            "pace": asdict(load_hardware(self._home, cell.hardware).emulated_pace) if emulated else None,
             "predictor": None if predictor is None else str(predictor),
         }
 

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.decode import Decoder, Generation
+from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.offload import FullLoad, Offloaded, Router
 from seqmoe.spec.system import SystemSpec
-
-_CALIBRATION_PROMPT = 16
-_CALIBRATION_TOKENS = 48
-
-
-@dataclass(frozen=True, slots=True)
-class Emulation:
-    """The link of an emulated cell: asked overlap ratio, this host's full-load layer time, and the transfer time."""
-
-    overlap_ratio: float
-    layer_seconds: float
-
-    @property
-    def link_seconds_per_expert(self) -> float:
-        """Seconds that one expert occupies the link."""
-        return self.layer_seconds / self.overlap_ratio
 
 
 class Engine:
@@ -51,18 +32,19 @@ class Engine:
         return Engine(Checkpoint.open(source))
 
     def place_full(self) -> None:
-        """Full load: every expert resident."""
+        """Full load: every expert resident, at this host's own speed."""
         self._stop()
+        self.pacer = None
         self.router.placement = FullLoad(self.host.resident(), self.geometry)
 
     def place(
         self, spec: SystemSpec, residency: float, predictor: Predictor | None, emulation: Emulation | None
     ) -> None:
         """Choose a system; an offloaded one starts with an empty pool. Without emulation the link is a plain copy."""
+        self.place_full()
+        self.pacer = LayerPacer(emulation.pace.layer_seconds, emulation.factor) if emulation is not None else None
         if spec.retention == "all":
-            self.place_full()
             return
-        self._stop()
         self.router.placement = Offloaded(
             self.host,
             self.geometry,
@@ -73,14 +55,14 @@ class Engine:
             emulation.overlap_ratio if emulation else float(self.geometry.experts),
         )
 
-    def emulate(self, overlap_ratio: float) -> Emulation:
-        """Calibrate a link to this host: so slow that it moves ``overlap_ratio`` experts per full-load layer time."""
-        previous, self.router.placement = self.router.placement, FullLoad(self.host.resident(), self.geometry)
-        rng = np.random.default_rng(0)
-        prompt = rng.integers(1, self.tokenizer.vocab_size, _CALIBRATION_PROMPT).tolist()
-        times = self._decoder.generate(prompt, _CALIBRATION_TOKENS).token_ns[_CALIBRATION_TOKENS // 4 :]
-        self.router.placement = previous
-        return Emulation(overlap_ratio, statistics.median(np.diff(times).tolist()) / 1e9 / self.geometry.layers)
+    @property
+    def pacer(self) -> LayerPacer | None:
+        """What pads the layers of an emulated system."""
+        return self.router.pacer
+
+    @pacer.setter
+    def pacer(self, pacer: LayerPacer | None) -> None:
+        self.router.pacer = pacer
 
     def generate(
         self,
@@ -95,7 +77,8 @@ class Engine:
         """
         self.checkpoint.check_lengths(prompt, tokens)
         self.router.placement.begin_request()
-        return self._decoder.generate(prompt, tokens, keep_logits, on_token)
+        with decoding(self.pacer, on_token) as first_then:
+            return self._decoder.generate(prompt, tokens, keep_logits, first_then)
 
     @property
     def offloaded(self) -> Offloaded | None:

@@ -10,10 +10,12 @@ import torch
 
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.dilation import emulation_of
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.hardware import Pace
 from seqmoe.spec.system import SystemSpec
 
 
@@ -47,13 +49,13 @@ def generate(
     spec: SystemSpec,
     residency: float,
     tokens: int,
-    overlap_ratio: float | None = None,
+    pace: Pace | None = None,
     predictor: Path | None = None,
     threads: int = 1,
 ) -> GenerateResult:
     """Load a model, place it, and decode greedily.
 
-    With ``overlap_ratio`` the link is throttled to move that many experts per full-load layer time of this host.
+    With ``pace`` a GPU of that pace is imitated in dilated time; all times are then those of the imitated hardware.
     Raises `InputError` for a prompt, residency, length or predictor that the model cannot take.
     """
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
@@ -75,15 +77,16 @@ def generate(
         raise InputError(str(error)) from None
     engine = Engine(opened)
     try:
-        emulation = engine.emulate(overlap_ratio) if overlap_ratio is not None else None
+        emulation = emulation_of(engine, pace, forecaster) if pace is not None else None
         engine.place(spec, residency, forecaster, emulation)
         meter = DecodeMeter(engine)
         result = engine.generate(ids, tokens, on_token=meter)
-        meter.prompt_done(result)
+        meter.prompt_done()
         totals = meter.statistics(emulation)
     finally:
         engine.close()
-    timing = ("stall_seconds", "layer_seconds", "full_load_layer_seconds", "link_seconds_per_expert")
+    factor = emulation.factor if emulation is not None else 1.0
+    timing = ("stall_seconds", "layer_seconds", "link_seconds_per_expert", "dilation", "overrun_share")
     names = (*timing, "overlap_ratio", "overlap_ratio_achieved")
     return GenerateResult(
         system=spec.name,
@@ -92,10 +95,11 @@ def generate(
         tokens=result.tokens,
         text=engine.tokenizer.decode(result.tokens),
         sha256=tokens_sha256(result.tokens),
-        ttft_s=result.ttft_seconds,
-        decode_tok_s=result.decode_tok_s,
+        ttft_s=result.ttft_seconds / factor,
+        decode_tok_s=result.decode_tok_s * factor,
         hit_rate=meter.hit_rate,
         bytes={name[6:]: value for name, value in totals.items() if name.startswith("bytes_")}
         | {"prefill": totals["prefill_bytes"]},
-        breakdown={"decode_seconds": result.decode_seconds} | {name: totals[name] for name in names if name in totals},
+        breakdown={"decode_seconds": result.decode_seconds / factor}
+        | {name: totals[name] for name in names if name in totals},
     )

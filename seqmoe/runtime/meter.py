@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.runtime.decode import Generation
-from seqmoe.runtime.engine import Emulation, Engine
+from seqmoe.runtime.emulation import Emulation
+from seqmoe.runtime.engine import Engine
 
 
 class DecodeMeter:
@@ -21,8 +21,6 @@ class DecodeMeter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._before = _counters(engine)
-        self._steps = 0
-        self._seconds = 0.0
         self.decode: Counter[str] = Counter()
         self.prefill: Counter[str] = Counter()
 
@@ -31,11 +29,9 @@ class DecodeMeter:
         if index == 0:
             self._add(self.prefill)
 
-    def prompt_done(self, result: Generation) -> None:
+    def prompt_done(self) -> None:
         """Add up what happened since the first token."""
         self._add(self.decode)
-        self._steps += len(result.tokens) - 1
-        self._seconds += result.decode_seconds
 
     @property
     def hit_rate(self) -> float | None:
@@ -65,24 +61,26 @@ class DecodeMeter:
             names = ("needed", "hits", "late", "late_unsent", "misses", "prefetch_created", "prefetch_dropped")
             result |= {name: decode[name] for name in names}
         if emulation is not None:
-            result |= {"overlap_ratio": emulation.overlap_ratio, "full_load_layer_seconds": emulation.layer_seconds}
-            result |= self._achieved(emulation)
+            result["stall_seconds"] /= emulation.factor
+            result |= self._emulated(emulation)
         return result
 
-    def _achieved(self, emulation: Emulation) -> dict[str, float]:
-        """The link as it was in these decode steps, and the time of a layer that did not wait for it.
+    def _emulated(self, emulation: Emulation) -> dict[str, float]:
+        """How much slower time ran, how often that was too little, and the overlap ratio asked for and achieved.
 
-        The ratio that must match the one asked for is of full load's layer time: our own layers take longer.
+        Times are those of the imitated hardware, as they were reached: the mean layer that waited for nothing, and the
+        mean transfer.
         """
-        transfers, layers = self.decode["link_transfers"], self._engine.geometry.layers
-        if not transfers or not self._steps:
-            return {}
-        seconds = self.decode["link_seconds"] / transfers
-        return {
-            "link_seconds_per_expert": seconds,
-            "layer_seconds": (self._seconds - self.decode["stall_seconds"]) / (layers * self._steps),
-            "overlap_ratio_achieved": emulation.layer_seconds / seconds,
-        }
+        pacer, transfers = self._engine.pacer, self.decode["link_transfers"]
+        result: dict[str, float] = {"dilation": emulation.factor, "overlap_ratio": emulation.overlap_ratio}
+        if pacer is None or not pacer.layers:
+            return result
+        layer = pacer.seconds_per_layer / emulation.factor
+        result |= {"overrun_share": pacer.overrun_share, "layer_seconds": layer}
+        if transfers:
+            expert = self.decode["link_seconds"] / transfers / emulation.factor
+            result |= {"link_seconds_per_expert": expert, "overlap_ratio_achieved": layer / expert}
+        return result
 
     def _add(self, total: Counter[str]) -> None:
         now = _counters(self._engine)

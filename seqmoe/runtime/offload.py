@@ -15,6 +15,7 @@ from seqmoe.core.moe import moe_swiglu, reduce_contributions
 from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.emulation import LayerPacer
 from seqmoe.runtime.forecasting import ForecastDriver
 from seqmoe.runtime.host_pool import HostPool
 from seqmoe.runtime.placement import ExpertPool
@@ -50,6 +51,10 @@ class Placement(Protocol):
         """The event's experts are about to be computed: from here on the cache may let them go."""
         ...
 
+    def take_stall(self) -> float:
+        """Seconds that inference has waited for experts since the last call."""
+        ...
+
 
 class FullLoad:
     """Every expert is resident: ids are expert keys of the host pool itself."""
@@ -75,6 +80,10 @@ class FullLoad:
     def leave(self, layer: int) -> None:
         """Nothing is ever let go."""
 
+    def take_stall(self) -> float:
+        """Nothing is waited for."""
+        return 0.0
+
 
 class Offloaded:
     """A slot pool of ``geometry.slots(residency)`` experts, filled by misses and prefetches over a link."""
@@ -99,6 +108,7 @@ class Offloaded:
         self._slots = slots
         self._lru = spec.retention == "lru"
         self._step = -1
+        self._stalled = 0.0
         self._recency_base = 0
         self._driver = (
             ForecastDriver(spec, geometry, predictor, self.table, self.pipeline) if predictor is not None else None
@@ -135,6 +145,11 @@ class Offloaded:
         """Compute -> Used; the slots stay protected until the next event starts."""
         self.pipeline.leave(layer)
 
+    def take_stall(self) -> float:
+        """Seconds that inference has waited for experts since the last call."""
+        before, self._stalled = self._stalled, float(self.pipeline.statistics()["stall_seconds"])
+        return self._stalled - before
+
     def stop(self) -> None:
         """End the prefetch worker."""
         self.pipeline.stop()
@@ -145,6 +160,7 @@ class Router:
 
     def __init__(self, modules: list[ExpertsModule], experts: int, placement: Placement) -> None:
         self.placement = placement
+        self.pacer: LayerPacer | None = None
         self.recorded: list[NDArray[np.int32]] | None = None
         self._experts = experts
         for layer, module in enumerate(modules):
@@ -178,6 +194,8 @@ class Router:
             moe_swiglu(hidden, *placement.pool.arrays, where[index], weights, contribution)
         out = np.empty_like(hidden)
         reduce_contributions(contribution, out)
+        if self.pacer is not None:
+            self.pacer.layer_done(placement.take_stall())
         return torch.from_numpy(out).to(hidden_states.dtype)
 
 

@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TextIO
 
 import numpy as np
@@ -20,10 +21,13 @@ from numpy.typing import NDArray
 import seqmoe
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.decode import Generation
-from seqmoe.runtime.engine import Emulation, Engine
+from seqmoe.runtime.dilation import HEAVIEST, emulation_of
+from seqmoe.runtime.emulation import Emulation
+from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.hardware import Pace
 from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import system
 
@@ -32,9 +36,13 @@ PROTOCOL = 1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What only our runtime understands: the emulated link, and where the predictor is."""
+    """What only our runtime understands: whose pace it imitates, how much time is stretched, where the predictor is.
 
-    overlap_ratio: float | None = None
+    Without ``dilation`` the factor is found by trying, once for all requests of one model, pace and predictor.
+    """
+
+    pace: Pace | None = None
+    dilation: float | None = None
     predictor: str | None = None
 
 
@@ -69,6 +77,7 @@ class Worker:
         self._loaded = ""
         self._answers: list[Generation] = []
         self._workload: tuple[Any, ...] = ()
+        self._emulations: dict[tuple[Pace, str | None], Emulation] = {}
 
     def serve(self, lines: TextIO) -> None:
         """Answer one request per line until end of file."""
@@ -98,8 +107,7 @@ class Worker:
         torch.set_num_threads(request.threads)
         engine = self._load(request.model_path)
         answers = self._answers_of(engine, request)
-        ratio = request.options.overlap_ratio
-        emulation = engine.emulate(ratio) if ratio is not None else None
+        emulation = self._emulation_of(engine, request)
         engine.place(spec, request.cell.residency, predictor_for(spec, request.options.predictor), emulation)
         self._emit(event="ready")
         if request.warmup:
@@ -113,7 +121,19 @@ class Worker:
                 self._engine.close()
             self._engine, self._loaded = Engine.load(model_path), model_path
             self._workload = ()
+            self._emulations = {}
         return self._engine
+
+    def _emulation_of(self, engine: Engine, request: Request) -> Emulation | None:
+        pace, dilation, predictor = request.options.pace, request.options.dilation, request.options.predictor
+        if pace is None:
+            return None
+        if dilation is not None:
+            return Emulation(pace, dilation)
+        if (pace, predictor) not in self._emulations:
+            forecaster = predictor_for(system(HEAVIEST), predictor) if predictor is not None else None
+            self._emulations[pace, predictor] = emulation_of(engine, pace, forecaster)
+        return self._emulations[pace, predictor]
 
     def _answers_of(self, engine: Engine, request: Request) -> list[Generation]:
         """Full load's own tokens and logits for the request's prompts, kept until another workload comes."""
@@ -130,7 +150,9 @@ class Worker:
         """Decode the last prompt, so that no measured prompt follows itself; what it gave is kept apart."""
         meter = DecodeMeter(engine)
         result = engine.generate(list(request.prompts[-1]), request.decode_tokens, on_token=meter)
-        meter.prompt_done(result)
+        meter.prompt_done()
+        if engine.pacer is not None:
+            engine.pacer.forget()
         cold = {"ttft_s": result.ttft_seconds, "decode_tok_s": result.decode_tok_s, "hit_rate": meter.hit_rate}
         self._stat("warmup", cold)
 
@@ -138,16 +160,18 @@ class Worker:
         self, engine: Engine, request: Request, answers: list[Generation], emulation: Emulation | None
     ) -> None:
         meter = DecodeMeter(engine)
-        difference, same = 0.0, True
+        difference, same, begin_ns = 0.0, True, 0
         distinct: list[float] = []
         for index, (prompt, answer) in enumerate(zip(request.prompts, answers, strict=True)):
             recorded: list[NDArray[np.int32]] = []
             engine.router.recorded = recorded
             result = engine.generate(list(prompt), request.decode_tokens, keep_logits=True, on_token=meter)
-            meter.prompt_done(result)
-            self._emit(event="request", prompt=index, time_ns=result.request_ns)
+            meter.prompt_done()
+            begin_ns = begin_ns or result.request_ns
+            real = partial(emulation.real_ns, begin_ns) if emulation is not None else int
+            self._emit(event="request", prompt=index, time_ns=real(result.request_ns))
             for token, time_ns in zip(result.tokens, result.token_ns, strict=True):
-                self._emit(event="token", prompt=index, token=token, time_ns=time_ns)
+                self._emit(event="token", prompt=index, token=token, time_ns=real(time_ns))
             same = same and result.tokens == answer.tokens
             pairs = zip(result.logits, answer.logits, strict=True)
             difference = max(difference, *(float((a - b).abs().max()) for a, b in pairs))

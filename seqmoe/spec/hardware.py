@@ -12,6 +12,23 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a GPU computes a layer and its link moves an expert of one model, in seconds."""
+
+    layer_seconds: float
+    expert_seconds: float
+
+    def __post_init__(self) -> None:
+        if min(self.layer_seconds, self.expert_seconds) <= 0:
+            raise ValueError("layer_seconds and expert_seconds must be positive")
+
+    @property
+    def overlap_ratio(self) -> float:
+        """Experts that the link moves while a layer computes at full load."""
+        return self.layer_seconds / self.expert_seconds
+
+
+@dataclass(frozen=True, slots=True)
 class FullLoad:
     """Full-load decode speed of one model on this hardware, from which a layer's time follows."""
 
@@ -64,13 +81,25 @@ class HardwareProfile:
             hint = nearest(self.emulates, self.full_load)
             raise ValueError(f"emulates = {self.emulates!r}: has no full_load figure; {hint}")
 
-    def overlap_ratio(self, model: str) -> float:
-        """Experts that the link moves while one layer computes at full-load speed; derived, never an input."""
+    def pace(self, model: str) -> Pace:
+        """The full-load layer time of a model, and its expert's time on the sustained link.
+
+        The overlap ratio follows from them and is never an input.
+        """
         if model not in self.full_load:
             hint = nearest(model, self.full_load)
             raise InputError(f"hardware {self.name!r} has no full-load figure for {model!r}; {hint}")
         load = self.full_load[model]
-        return load.layer_seconds * self.link_sustained * 1e9 / load.expert_bytes
+        return Pace(load.layer_seconds, load.expert_bytes / (self.link_sustained * 1e9))
+
+    def overlap_ratio(self, model: str) -> float:
+        """Experts that the link moves while one layer of a model computes at full-load speed."""
+        return self.pace(model).overlap_ratio
+
+    @property
+    def emulated_pace(self) -> Pace:
+        """What an emulated run on this profile imitates: the pace of ``emulates``."""
+        return self.pace(self.emulates)
 
     @property
     def emulated_overlap_ratio(self) -> float:

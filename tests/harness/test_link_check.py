@@ -37,6 +37,16 @@ def test_only_an_emulated_row_with_both_ratios_is_judged() -> None:
     assert judged({"missing": "no transfer"}).status.ok
 
 
+@pytest.mark.parametrize(("late", "ok"), [(0.0, True), (0.05, True), (0.051, False), (0.6, False)])
+def test_one_layer_in_twenty_may_end_late(late, ok) -> None:
+    item = record(stats={"overrun_share": late, "dilation": 5.0}, **EMULATED)
+    status = verdict(item.cell, item.status, item.observations)
+    assert status.ok == ok
+    assert may_pass_later(dataclasses.replace(item, status=status)) != ok
+    if not ok:
+        assert f"{late:.1%} of the layers" in status.reason and "dilation 5.0" in status.reason
+
+
 def test_other_failures_stay_and_are_final() -> None:
     item = judged(0.47)
     crash = Status("crash", "tail")

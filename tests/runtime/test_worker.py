@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
+from seqmoe.runtime.emulation import LADDER
 from seqmoe.spec.suite import Cell
 
 CELL = Cell(
@@ -16,13 +17,15 @@ CELL = Cell(
     prompts=2, decode_tokens=5, hardware="rtx4090",
 )  # fmt: skip
 
+PACE = {"layer_seconds": 170e-6, "expert_seconds": 190e-6}
+
 
 def _request(checkpoint, **changed):
     cell = asdict(CELL) | changed.pop("cell", {})
     request = {
         "protocol": 1, "cell": cell, "model_path": str(checkpoint), "model_format": "hf",
         "prompts": [[5, 6, 7], [8, 9]],
-        "decode_tokens": 5, "device": "cpu", "threads": 1, "options": {"overlap_ratio": 0.9},
+        "decode_tokens": 5, "device": "cpu", "threads": 1, "options": {"pace": PACE},
     }  # fmt: skip
     return request | changed
 
@@ -73,6 +76,22 @@ def test_one_timestamp_per_token_in_order(answers):
             assert request["time_ns"] < times[0]
 
 
+def test_times_are_those_of_the_imitated_hardware(answers):
+    for events in answers[:2]:
+        stats = _stats(events)
+        for prompt in (0, 1):
+            times = [e["time_ns"] for e in events if e["event"] == "token" and e["prompt"] == prompt]
+            # Four steps of four layers at full load's pace; the rest is stall, or a machine that was late.
+            assert (times[-1] - times[0]) / 1e9 >= 0.99 * 4 * 4 * 170e-6 * (1 - stats["overrun_share"])
+        spent = sum(
+            (times[-1] - times[0]) / 1e9
+            for times in (
+                [e["time_ns"] for e in events if e["event"] == "token" and e["prompt"] == prompt] for prompt in (0, 1)
+            )
+        )
+        assert spent == pytest.approx(2 * 16 * stats["layer_seconds"] + stats["stall_seconds"], rel=0.1)
+
+
 def test_offloaded_tokens_equal_full_loads(answers):
     tokens = [[event["token"] for event in events if event["event"] == "token"] for events in answers[:2]]
     assert tokens[0] == tokens[1]
@@ -88,7 +107,10 @@ def test_statistics_name_hits_bytes_and_the_link(answers):
     assert stats["bytes_on_demand"] == stats["misses"] * 3 * 32 * 32 * 4 > 0
     assert stats["prefill_bytes"] > 0
     assert 0 <= stats["bytes_wasted"] <= stats["bytes_prefetched"]
-    assert stats["overlap_ratio"] == 0.9
+    assert stats["overlap_ratio"] == pytest.approx(170 / 190)
+    assert stats["dilation"] in LADDER and 0 <= stats["overrun_share"] <= 1
+    assert stats["layer_seconds"] >= 170e-6 and stats["link_seconds_per_expert"] >= 190e-6
+    assert stats["dilation"] == _stats(answers[1])["dilation"], "one factor for all systems of a comparison"
     assert _stats(answers[1])["hit_rate"] == 1
 
 
