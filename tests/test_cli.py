@@ -74,6 +74,11 @@ def test_replay_prints_rows(seqmoe, real_data):
         (["generate", "--prompt", "x", "--residency", "1.5"], "residency = 1.5: must lie in (0, 1]"),
         (["generate", "--prompt", "x", "--residency", "0.001"], "smallest legal residency"),
         (["generate", "--prompt", ""], "the prompt has no tokens"),
+        (["generate"], "--prompt is missing"),
+        (["generate", "--routing", "replay:x"], "needs --emulate"),
+        (["generate", "--routing", "trace:x"], "must be model, or replay:SRC"),
+        (["generate", "--routing", "replay:x", "--prompt", "y"], "replayed routing has no text"),
+        (["generate", "--routing", "replay:x", "--emulate", "rtx4090"], "x: no such"),
         (["generate", "--prompt", "x", "--tokens", "5000"], "exceed the model's context"),
         (["generate", "--prompt", "x", "--model", "no/such/folder"], "--model no/such/folder: no such folder"),
         (["generate", "--prompt", "x", "--model", "referense"], "did you mean 'reference'?"),
@@ -117,3 +122,16 @@ def test_a_predictor_of_another_model_is_refused(seqmoe, tmp_path):
     code, _, err = seqmoe("generate", "--prompt", "x", "--predictor", str(file))
     assert code == 2
     assert "made for 2 layers of 4 experts, but the model has 12 of 64" in err
+
+
+def test_generate_replays_routing_through_the_real_pipeline(seqmoe, real_data):
+    trace = f"replay:{real_data / 'traces' / 'qwen3-30b-a3b.route.csv'}"
+    shared = ("generate", "--routing", trace, "--emulate", "rtx4090", "--tokens", "4", "--residency", "0.15", "--json")
+    code, out, _ = seqmoe(*shared, "--system", "full")
+    full = _last_json(out)
+    assert (code, full["lane"], full["text"]) == (0, "emulated", "")
+    code, out, _ = seqmoe(*shared, "--system", "seqmoe", "--predictor", "online_first_order")
+    ours = _last_json(out)
+    assert code == 0 and ours["sha256"] == full["sha256"] and 0 < ours["hit_rate"] < 1
+    # 6 experts a layer at most, of 4,718,592 bytes.
+    assert 0 < ours["bytes"]["on_demand"] <= 3 * 48 * 6 * 4_718_592

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
 from seqmoe.spec.errors import InputError
 
+if TYPE_CHECKING:
+    from seqmoe.runtime.generate import GenerateResult
+    from seqmoe.spec.paths import Home
+    from seqmoe.spec.system import SystemSpec
+
 
 @app.command()
 def generate(
-    prompt: Annotated[str, typer.Option(help="Text to continue.")],
+    prompt: Annotated[str | None, typer.Option(help="Text to continue; needed unless routing is replayed.")] = None,
     model: Annotated[
         str, typer.Option(help="reference, a name of suites/models, a folder, or a hub id.")
     ] = "reference",
     residency: Annotated[float, typer.Option(help="Share of all experts that the device holds.")] = 0.45,
     system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
+    routing: Annotated[
+        str,
+        typer.Option(
+            metavar="model|replay:SRC",
+            help="Where routing comes from: the running model, or traces, through stand-in experts of the real size.",
+        ),
+    ] = "model",
     emulate: Annotated[str | None, typer.Option(help="Imitate this GPU in dilated time, for example rtx4090.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
     predictor: Annotated[
-        Path | None, typer.Option(help="Predictor file, for system seqmoe; default: the model's own.")
+        Path | None,
+        typer.Option(
+            help="Predictor file; default: the model's own. With replayed routing also online_first_order or previous, "
+            "which learn as they go."
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
     as_json: JsonFlag = False,
@@ -36,6 +52,11 @@ def generate(
 
     home = find_home()
     spec = systems.system(system)
+    if routing != "model":
+        _print(_replayed(home, routing, spec, residency, tokens, emulate, predictor, prompt), as_json)
+        return
+    if prompt is None:
+        raise InputError("--prompt is missing: give the text to continue")
     if predictor is not None and spec.predictor == "none":
         raise InputError(f"--predictor {predictor}: system {system!r} makes no forecasts; --system seqmoe does")
     chosen = choose_model(home, model)
@@ -49,13 +70,41 @@ def generate(
         predictor or chosen.predictor,
         threads,
     )
+    _print(result, as_json)
+
+
+def _print(result: GenerateResult, as_json: bool) -> None:
     if as_json:
         print_json(result.as_dict())
         return
-    out.print(result.text, markup=False, highlight=False)
+    if result.text:
+        out.print(result.text, markup=False, highlight=False)
     rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
         f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}",
         soft_wrap=True,
     )
+
+
+def _replayed(
+    home: Home,
+    routing: str,
+    spec: SystemSpec,
+    residency: float,
+    tokens: int,
+    emulate: str | None,
+    predictor: Path | None,
+    prompt: str | None,
+) -> GenerateResult:
+    from seqmoe.runtime.replay_generate import replay_generate
+    from seqmoe.spec.hardware import load_hardware
+
+    kind, _, source = routing.partition(":")
+    if kind != "replay" or not source:
+        raise InputError(f"--routing {routing}: must be model, or replay:SRC with the traces to replay")
+    if prompt is not None:
+        raise InputError("--prompt: replayed routing has no text; leave it out")
+    if emulate is None:
+        raise InputError("--routing replay needs --emulate: without a model there is no computation to measure")
+    return replay_generate(source, spec, residency, tokens, load_hardware(home, emulate), predictor)

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.runtime.emulation import Emulation
-from seqmoe.runtime.engine import Engine
+from seqmoe.runtime.emulation import Emulation, LayerPacer
+from seqmoe.runtime.offload import Offloaded
+from seqmoe.spec.geometry import Geometry
+
+
+class Metered(Protocol):
+    """What runs: a model's engine, or a trace's."""
+
+    geometry: Geometry
+
+    @property
+    def offloaded(self) -> Offloaded | None:
+        """The offloaded placement, or None at full load."""
+        ...
+
+    @property
+    def pacer(self) -> LayerPacer | None:
+        """What pads its layers, or None."""
+        ...
 
 
 class DecodeMeter:
@@ -18,7 +35,7 @@ class DecodeMeter:
     Make one before a prompt, pass it as ``on_token``, and call `prompt_done` after each prompt.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Metered) -> None:
         self._engine = engine
         self._before = _counters(engine)
         self.decode: Counter[str] = Counter()
@@ -46,10 +63,10 @@ class DecodeMeter:
     def statistics(self, emulation: Emulation | None) -> dict[str, Any]:
         """Counts, bytes and stalls of decoding, ``prefill_bytes`` apart; sums over the prompts."""
         engine, decode = self._engine, self.decode
-        size = engine.host.expert_bytes
+        size = engine.geometry.expert_bytes
         offloaded = engine.offloaded
         result: dict[str, Any] = {
-            "resident_bytes": (offloaded.pool if offloaded else engine.host).entries * size,
+            "resident_bytes": (offloaded.pool.entries if offloaded else engine.geometry.total_experts) * size,
             "bytes_on_demand": decode["on_demand_transfers"] * size,
             "bytes_prefetched": decode["prefetch_sent"] * size,
             "bytes_wasted": decode["prefetch_wasted"] * size,
@@ -89,7 +106,7 @@ class DecodeMeter:
         self._before = now
 
 
-def _counters(engine: Engine) -> dict[str, int | float]:
+def _counters(engine: Metered) -> dict[str, int | float]:
     offloaded = engine.offloaded
     if offloaded is None:
         return {}

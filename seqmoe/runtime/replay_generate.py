@@ -1,0 +1,83 @@
+"""One request of a trace through one system: what `seqmoe generate --routing replay:SRC` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqmoe.predictor.online import ONLINE
+from seqmoe.runtime.generate import GenerateResult
+from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
+from seqmoe.spec.answer import tokens_sha256
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.hardware import HardwareProfile
+from seqmoe.spec.system import SystemSpec
+from seqmoe.traces.source import load_traces
+from seqmoe.traces.summary import column
+
+_TIMES = ("stall_seconds", "layer_seconds", "link_seconds_per_expert", "dilation", "overrun_share")
+
+
+def replay_generate(
+    traces: str,
+    spec: SystemSpec,
+    residency: float,
+    tokens: int,
+    hardware: HardwareProfile,
+    predictor: Path | None = None,
+) -> GenerateResult:
+    """Replay the first request that is long enough, at the pace of ``hardware`` and charged its experts' size.
+
+    ``predictor`` is a file, or a kind that learns as it goes. Raises `InputError` for traces, residencies and
+    predictors that do not fit.
+    """
+    steps = column(load_traces(traces).requests, "steps")
+    chosen = next((index for index, count in enumerate(steps) if count > tokens), None)
+    if chosen is None:
+        raise InputError(f"--tokens {tokens}: the longest request of {traces} has {max(steps, default=0)} steps")
+    replay = Replay(
+        traces=traces,
+        requests=(chosen,),
+        expert_bytes=hardware.full_load[hardware.emulates].expert_bytes,
+        pace=hardware.emulated_pace,
+        predictor=_name(spec, predictor),
+    )
+    events: list[dict[str, Any]] = []
+    runner = ReplayRunner()
+    try:
+        runner.run(replay, ReplayCase(spec, residency, 1, tokens), lambda **event: events.append(event))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    finally:
+        runner.close()
+    return _result(spec, residency, events)
+
+
+def _name(spec: SystemSpec, predictor: Path | None) -> str | None:
+    if predictor is None and spec.predictor != "none":
+        kinds = " or ".join(ONLINE)
+        raise InputError(f"system {spec.name!r} needs --predictor: a file made for these traces' model, or {kinds}")
+    return None if predictor is None else str(predictor)
+
+
+def _result(spec: SystemSpec, residency: float, events: list[dict[str, Any]]) -> GenerateResult:
+    stats = {event["name"]: event["value"] for event in events if event["event"] == "stat"}
+    tokens = [event["token"] for event in events if event["event"] == "token"]
+    times = [event["time_ns"] for event in events if event["event"] == "token"]
+    (request_ns,) = (event["time_ns"] for event in events if event["event"] == "request")
+    seconds = (times[-1] - times[0]) / 1e9
+    sizes = {name.removeprefix("bytes_"): value for name, value in stats.items() if name.startswith("bytes_")}
+    names = (*_TIMES, "overlap_ratio", "overlap_ratio_achieved")
+    return GenerateResult(
+        system=spec.name,
+        residency=1.0 if spec.retention == "all" else residency,
+        lane="emulated",
+        tokens=tokens,
+        text="",
+        sha256=tokens_sha256(tokens),
+        ttft_s=(times[0] - request_ns) / 1e9,
+        decode_tok_s=(len(tokens) - 1) / seconds if seconds else 0.0,
+        hit_rate=stats["hit_rate"],
+        bytes=sizes | {"prefill": stats["prefill_bytes"]},
+        breakdown={"decode_seconds": seconds} | {name: stats[name] for name in names if name in stats},
+    )
