@@ -32,6 +32,10 @@ def generate(
         ),
     ] = "model",
     emulate: Annotated[str | None, typer.Option(help="Imitate this GPU in dilated time, for example rtx4090.")] = None,
+    dilation: Annotated[
+        float | None,
+        typer.Option(min=1, max=50, help="Stretch imitated time by this; default: as little as this machine needs."),
+    ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
     predictor: Annotated[
         Path | None,
@@ -53,7 +57,7 @@ def generate(
     home = find_home()
     spec = systems.system(system)
     if routing != "model":
-        _print(_replayed(home, routing, spec, residency, tokens, emulate, predictor, prompt), as_json)
+        _print(_replayed(home, routing, spec, residency, tokens, emulate, predictor, dilation, prompt), as_json)
         return
     if prompt is None:
         raise InputError("--prompt is missing: give the text to continue")
@@ -69,6 +73,7 @@ def generate(
         load_hardware(home, emulate).emulated_pace if emulate is not None else None,
         predictor or chosen.predictor,
         threads,
+        dilation,
     )
     _print(result, as_json)
 
@@ -95,6 +100,7 @@ def _replayed(
     tokens: int,
     emulate: str | None,
     predictor: Path | None,
+    dilation: float | None,
     prompt: str | None,
 ) -> GenerateResult:
     from seqmoe.runtime.replay_generate import replay_generate
@@ -107,4 +113,4 @@ def _replayed(
         raise InputError("--prompt: replayed routing has no text; leave it out")
     if emulate is None:
         raise InputError("--routing replay needs --emulate: without a model there is no computation to measure")
-    return replay_generate(source, spec, residency, tokens, load_hardware(home, emulate), predictor)
+    return replay_generate(source, spec, residency, tokens, load_hardware(home, emulate), predictor, dilation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,11 +10,12 @@ from typing import Protocol
 import numpy as np
 
 from seqmoe.predictor.base import Predictor
-from seqmoe.runtime.emulation import LADDER, MOST_OVERRUNS, Emulation, LayerPacer, larger_factor, smallest_factor
+from seqmoe.runtime.emulation import MOST_OVERRUNS, Emulation, LayerPacer, larger_factor, smallest_factor
 from seqmoe.runtime.engine import Engine
-from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
 from seqmoe.spec.system import SystemSpec, system
+
+_log = logging.getLogger(__name__)
 
 # Of all systems it works most in a layer: a predictor, tasks and scores.
 HEAVIEST = "seqmoe"
@@ -53,7 +55,8 @@ def find_emulation(engine: Emulated, pace: Pace, cases: Sequence[Case], decode: 
     """The emulation in which all ``cases`` keep up, so that one factor serves a whole comparison.
 
     ``decode`` generates some tokens through the placed system. First each case runs unpadded, to see how long its
-    layers work here, then padded, to see that they really keep up. Raises `InputError` where no factor is enough.
+    layers work here, then padded, to see that they really keep up. Where none of the ladder is enough, its last is
+    taken: whether a row is valid is told by its own overruns.
     """
     factor = 1.0
     for case in cases:
@@ -64,19 +67,22 @@ def find_emulation(engine: Emulated, pace: Pace, cases: Sequence[Case], decode: 
     while not all(_keeps_up(engine, case, Emulation(pace, factor), decode) for case in cases):
         larger = larger_factor(factor)
         if larger is None:
-            raise InputError(
-                f"emulation: even {LADDER[-1]} times slower, more than {_EXPECTED:.0%} of the layers end late here; "
-                "run it on an idle machine, or with a cheaper predictor"
-            )
+            _log.warning(
+                "even %d times slower, layers end late here; rows with more than %.0f%% of them will be invalid: "
+                "take an idle machine, or a cheaper predictor", factor, 100 * MOST_OVERRUNS,
+            )  # fmt: skip
+            break
         factor = larger
     return Emulation(pace, factor)
 
 
-def emulation_of(engine: Engine, pace: Pace, predictor: Predictor | None) -> Emulation:
+def emulation_of(engine: Engine, pace: Pace, predictor: Predictor | None, dilation: float | None = None) -> Emulation:
     """The emulation that serves every system on a model: full load, and the one that does most if it has its predictor.
 
-    What is decoded is of no matter; the prompt is noise.
+    What is decoded is of no matter; the prompt is noise. A given ``dilation`` is taken as it is.
     """
+    if dilation is not None:
+        return Emulation(pace, dilation)
     cases = [Case(system("full"), 1.0, None)]
     if predictor is not None:
         cases.append(Case(system(HEAVIEST), _RESIDENCY, predictor))

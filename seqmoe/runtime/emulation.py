@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
 
 # The factors that are tried, the smallest first; beyond the last one a run takes too long to be of use.
@@ -153,18 +152,14 @@ def decoding(
 
 
 def smallest_factor(work: NDArray[np.float64], layer_seconds: float) -> float:
-    """The smallest of `LADDER` at which ``work`` (seconds per layer, in order) seldom overruns its time.
+    """The smallest of `LADDER` at which ``work`` (seconds per layer, in order) seldom overruns, or the largest.
 
-    A late layer makes the next one late, as in `LayerPacer`. Raises `InputError` where even the largest is too small.
+    A late layer makes the next one late, as in `LayerPacer`.
     """
-    for factor in LADDER:
+    for factor in LADDER[:-1]:
         if _late_share(_HEADROOM * work, factor * layer_seconds) <= _EXPECTED_OVERRUNS:
             return float(factor)
-    raise InputError(
-        f"emulation: a layer takes {1e3 * float(np.median(work)):.1f} ms of work here, "
-        f"and {1e3 * layer_seconds:.3f} ms on the imitated "
-        f"hardware: more than {LADDER[-1]} times as long; take a cheaper predictor or an idle machine"
-    )
+    return float(LADDER[-1])
 
 
 def larger_factor(factor: float) -> float | None:

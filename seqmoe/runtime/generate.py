@@ -52,10 +52,12 @@ def generate(
     pace: Pace | None = None,
     predictor: Path | None = None,
     threads: int = 1,
+    dilation: float | None = None,
 ) -> GenerateResult:
     """Load a model, place it, and decode greedily.
 
     With ``pace`` a GPU of that pace is imitated in dilated time; all times are then those of the imitated hardware.
+    ``dilation`` is the factor by which time is stretched, found by trying if not given.
     Raises `InputError` for a prompt, residency, length or predictor that the model cannot take.
     """
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
@@ -77,7 +79,7 @@ def generate(
         raise InputError(str(error)) from None
     engine = Engine(opened)
     try:
-        emulation = emulation_of(engine, pace, forecaster) if pace is not None else None
+        emulation = emulation_of(engine, pace, forecaster, dilation) if pace is not None else None
         engine.place(spec, residency, forecaster, emulation)
         meter = DecodeMeter(engine)
         result = engine.generate(ids, tokens, on_token=meter)

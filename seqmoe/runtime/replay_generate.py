@@ -25,6 +25,7 @@ def replay_generate(
     tokens: int,
     hardware: HardwareProfile,
     predictor: Path | None = None,
+    dilation: float | None = None,
 ) -> GenerateResult:
     """Replay the first request that is long enough, at the pace of ``hardware`` and charged its experts' size.
 
@@ -41,6 +42,7 @@ def replay_generate(
         expert_bytes=hardware.full_load[hardware.emulates].expert_bytes,
         pace=hardware.emulated_pace,
         predictor=_name(spec, predictor),
+        dilation=dilation,
     )
     events: list[dict[str, Any]] = []
     runner = ReplayRunner()

@@ -129,7 +129,7 @@ class Worker:
         if pace is None:
             return None
         if dilation is not None:
-            return Emulation(pace, dilation)
+            return emulation_of(engine, pace, None, dilation)
         if (pace, predictor) not in self._emulations:
             forecaster = predictor_for(system(HEAVIEST), predictor) if predictor is not None else None
             self._emulations[pace, predictor] = emulation_of(engine, pace, forecaster)
