@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import StaticCache
+from transformers import DynamicCache, StaticCache
 
 
 @dataclass(slots=True)
@@ -37,10 +37,14 @@ class Generation:
 
 
 class Decoder:
-    """Greedy decode loop over one model. Every prompt gets a static key-value cache of its size."""
+    """Greedy decode loop over one model. Every prompt gets a static key-value cache of its size.
 
-    def __init__(self, model: Any) -> None:
+    Without ``static_cache`` it gets a growing one, for models whose cache cannot lie at fixed addresses.
+    """
+
+    def __init__(self, model: Any, static_cache: bool = True) -> None:
         self._model = model
+        self._static = static_cache
         end = model.config.eos_token_id
         self._end = [] if end is None else [end] if isinstance(end, int) else list(end)
 
@@ -58,7 +62,12 @@ class Decoder:
         as far as it is quick.
         """
         result = Generation(time.perf_counter_ns())
-        cache = StaticCache(config=self._model.config, max_cache_len=len(prompt) + tokens)
+        config = self._model.config
+        cache = (
+            StaticCache(config=config, max_cache_len=len(prompt) + tokens)
+            if self._static
+            else DynamicCache(config=config)
+        )
         ids = torch.tensor([prompt])
         for _ in range(tokens):
             logits = self._model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0, -1]

@@ -24,7 +24,7 @@ class Engine:
         self.geometry = checkpoint.geometry
         self.host = loaded.host
         self.router = Router(loaded.experts, self.geometry.experts, FullLoad(self.host.resident(), self.geometry))
-        self._decoder = Decoder(loaded.model)
+        self._decoder = Decoder(loaded.model, checkpoint.family.static_cache)
 
     @staticmethod
     def load(source: Path | str) -> Engine:

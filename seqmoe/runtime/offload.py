@@ -11,7 +11,7 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.budget import TransferBudget
-from seqmoe.core.moe import moe_swiglu, reduce_contributions
+from seqmoe.core.moe import moe_experts, reduce_contributions
 from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
@@ -191,7 +191,8 @@ class Router:
             if number == len(groups):
                 placement.routed(layer, index[-1:], weights[-1:])
             placement.leave(layer)
-            moe_swiglu(hidden, *placement.pool.arrays, where[index], weights, contribution)
+            pool = placement.pool
+            moe_experts(hidden, *pool.arrays, where[index], weights, contribution, **pool.options)
         out = np.empty_like(hidden)
         reduce_contributions(contribution, out)
         if self.pacer is not None:
