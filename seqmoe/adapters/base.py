@@ -45,7 +45,7 @@ class ExpertFormat:
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEM_BYTES:
-            raise InputError(f"dtype {self.dtype!r} is not computed; {nearest(self.dtype, ITEM_BYTES)}")
+            raise InputError(f"dtype {self.dtype!r} is not computed; choose {' or '.join(ITEM_BYTES)}")
         if self.activation not in ACTIVATIONS:
             raise InputError(f"activation {self.activation!r} is unknown; {nearest(self.activation, ACTIVATIONS)}")
 

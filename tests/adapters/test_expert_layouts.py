@@ -141,5 +141,5 @@ def test_placing_a_piece_inverts_its_layout(piece, shape):
 
 
 def test_unknown_types_are_refused():
-    with pytest.raises(InputError, match="'bfloat16'"):
+    with pytest.raises(InputError, match="float32 or bfloat16"):
         ExpertFormat(8, 4, "float16")

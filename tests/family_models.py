@@ -36,13 +36,24 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def save_tiny(name: str, folder: Path, tokenizer: Path, dtype: torch.dtype = torch.float32, **how: Any) -> Any:
+def save_tiny(
+    name: str,
+    folder: Path,
+    tokenizer: Path,
+    dtype: torch.dtype = torch.float32,
+    changes: dict[str, Any] | None = None,
+    **how: Any,
+) -> Any:
     """Write a random model of the family with the tokenizer of another checkpoint; returns it, eager and in float32.
 
-    ``how`` goes to Transformers' ``save_pretrained``. Zero-initialised parts (biases, tables) get numbers too.
+    ``changes`` to its configuration; ``how`` goes to Transformers' ``save_pretrained``. Zero-initialised parts (biases,
+    tables) get numbers too.
     """
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), experts_implementation="eager").eval()
+    config = CONFIGS[name]()
+    for key, value in (changes or {}).items():
+        setattr(config, key, value)
+    model = transformers.AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()
     experts = getattr(model.config, "num_local_experts", None) or model.config.num_experts
     with torch.no_grad():
         for key, value in [*model.named_parameters(), *model.named_buffers()]:
