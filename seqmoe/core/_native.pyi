@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -120,6 +120,39 @@ def moe_experts(
 def instruction_sets() -> list[str]: ...
 def reduce_contributions(contribution: _Array, out: _Array) -> None: ...
 def make_replay(layers: int, experts: int, slots: int, policy: int, sequential: bool) -> Replay: ...
+
+class DecodeStep:
+    def __init__(
+        self,
+        layers: int,
+        experts: int,
+        tokens: int,
+        choices: int,
+        gate_up: _Array,
+        down: _Array,
+        pipeline: OffloadPipeline | None,
+        activation: str = "swiglu",
+        limit: float = 0.0,
+        alpha: float = 0.0,
+        gate_up_bias: _Array | None = None,
+        down_bias: _Array | None = None,
+    ) -> None: ...
+    @property
+    def address(self) -> tuple[int, int]: ...
+    @property
+    def experts(self) -> NDArray[np.int32]: ...
+    @property
+    def weights(self) -> NDArray[np.float32]: ...
+    def group(self) -> NDArray[np.int32]: ...
+    def begin(
+        self,
+        position: int,
+        needed: Callable[[int], None] | None = None,
+        routed: Callable[[int], None] | None = None,
+        done: Callable[[int], None] | None = None,
+        triggers: Sequence[int] = (),
+    ) -> None: ...
+    def finish(self) -> None: ...
 
 class Replay:
     def feed(

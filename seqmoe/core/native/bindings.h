@@ -34,6 +34,7 @@ void bind_slots(nb::module_& module);
 void bind_pipeline(nb::module_& module);
 void bind_functions(nb::module_& module);
 void bind_loop(nb::module_& module);
+void bind_step(nb::module_& module);
 void bind_moe(nb::module_& module);
 
 }  // namespace seqmoe

@@ -6,5 +6,6 @@ NB_MODULE(_native, module) {
   seqmoe::bind_pipeline(module);
   seqmoe::bind_functions(module);
   seqmoe::bind_loop(module);
+  seqmoe::bind_step(module);
   seqmoe::bind_moe(module);
 }
