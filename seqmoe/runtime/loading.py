@@ -14,13 +14,14 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
-from seqmoe.adapters.base import ExpertsModule, Family
+from seqmoe.adapters.base import ExpertsModule
 from seqmoe.runtime.checkpoint import Checkpoint, unreadable
 from seqmoe.runtime.expert_files import ExpertFiles, locate_experts
 from seqmoe.runtime.host_pool import DiskPool, HostPool, check_tier, host_pool
+from seqmoe.runtime.memory_plan import plan_memory
+from seqmoe.runtime.model_class import without_experts
 from seqmoe.runtime.offload import NAME
 from seqmoe.runtime.stored import stored_tensors
 from seqmoe.spec.errors import InputError
@@ -38,10 +39,12 @@ class Loaded:
 def load(checkpoint: Checkpoint, tier: str = "pageable") -> Loaded:
     """Load a model in the checkpoint's ``dtype``, its experts into the host pool's ``tier``.
 
-    Raises `InputError`, naming file and tensor, for missing, truncated or wrongly shaped weights, and as `host_pool`
-    does for a tier that is impossible here.
+    Raises `InputError`, naming file and tensor, for missing, truncated or wrongly shaped weights, as `host_pool` does
+    for a tier that is impossible here, and `OutOfMemoryError` for a model that cannot fit even without slots and
+    caches: callers who know these check a whole `plan_memory` before.
     """
     check_tier(tier)
+    plan_memory(checkpoint, tier, slots=0).check()
     host = host_pool(files := expert_files(checkpoint), tier)
     model = _load_without_experts(checkpoint)
     if not isinstance(host, DiskPool):
@@ -58,26 +61,6 @@ def expert_files(checkpoint: Checkpoint) -> ExpertFiles:
         except (OSError, ValueError) as error:
             raise unreadable(checkpoint.source, error) from None
     return locate_experts(stored_tensors(folder), checkpoint.family, checkpoint.config, checkpoint.dtype)
-
-
-def without_experts(family: Family, config: Any) -> type:
-    """Transformers' model class of a text configuration, built without the parameters of its routed experts."""
-    original = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-
-    def initialise(self: Any, config: Any) -> None:
-        original.__init__(self, config)
-        for module in family.experts(self):
-            for name, _ in list(module.named_parameters(recurse=False)):  # type: ignore[attr-defined]
-                delattr(module, name)
-            module._is_hf_initialized = True  # type: ignore[attr-defined]
-
-    ignored = [*(original._keys_to_ignore_on_load_unexpected or ()), r"\.experts\."]
-    body = {
-        "__init__": initialise,
-        "__module__": original.__module__,
-        "_keys_to_ignore_on_load_unexpected": ignored,
-    }
-    return type(original.__name__, (original,), body)
 
 
 def _load_without_experts(checkpoint: Checkpoint) -> Any:

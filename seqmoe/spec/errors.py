@@ -1,4 +1,4 @@
-"""The one exception for wrong input; the command line turns it into one line on stderr and exit code 2."""
+"""The exceptions for wrong input; the command line turns them into one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Something a person gave is wrong. The message names where, which key, which value, and what to do."""
+
+
+class OutOfMemoryError(InputError, MemoryError):
+    """What was asked for does not fit into memory. The message has the sum and what is available."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

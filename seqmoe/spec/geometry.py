@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -33,21 +34,27 @@ class Geometry:
         """Experts over all layers."""
         return self.layers * self.experts
 
-    def slots(self, residency: float) -> int:
+    def slots(self, residency: float, batch: int = 1) -> int:
         """Slots of the one pool that all layers share: ``round(residency * layers * experts)``.
 
-        Raises ``ValueError`` for a residency outside (0, 1], or one too small to hold a single token's experts.
+        Raises ``ValueError`` for a residency outside (0, 1], or one too small to hold the experts that ``batch`` tokens
+        can need of one layer: batch * top_k, or all of the layer where these are fewer.
         """
         if not 0 < residency <= 1:
             raise ValueError(f"residency = {residency}: must lie in (0, 1], for example 0.45")
         slots = round(residency * self.total_experts)
-        if slots < self.top_k:
-            least = self.top_k / self.total_experts
+        needed = self.least_slots(batch)
+        if slots < needed:
+            tokens = "one token" if batch == 1 else f"a batch of {batch}"
             raise ValueError(
-                f"residency = {residency}: {slots} slots cannot hold the {self.top_k} experts of one token; "
-                f"the smallest legal residency is {least:.4f}"
+                f"residency = {residency}: {slots} slots cannot hold the {needed} experts of {tokens}; "
+                f"the smallest legal residency is {math.ceil(needed / self.total_experts * 1e4) / 1e4:.4f}"
             )
         return slots
+
+    def least_slots(self, batch: int = 1) -> int:
+        """The fewest slots that can hold what ``batch`` tokens may need of one layer."""
+        return min(batch * self.top_k, self.experts)
 
     def key(self, layer: int, expert: int) -> int:
         """Expert key: ``layer * experts + expert``."""

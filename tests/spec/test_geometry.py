@@ -27,6 +27,15 @@ def test_too_few_slots_for_one_token_names_the_smallest_legal_residency() -> Non
     assert geometry.slots(0.25) == 4
 
 
+def test_a_batch_needs_slots_for_all_its_tokens_but_never_more_than_a_layer_has() -> None:
+    geometry = Geometry(layers=43, experts=256, top_k=6)
+    assert [geometry.least_slots(batch) for batch in (1, 4, 42, 43, 100)] == [6, 24, 252, 256, 256]
+    with pytest.raises(ValueError, match=r"11 slots cannot hold the 24 experts of a batch of 4") as refused:
+        geometry.slots(0.001, batch=4)
+    least = float(str(refused.value).rsplit(" ", 1)[1])
+    assert geometry.slots(least, batch=4) >= 24
+
+
 def test_keys_and_positions_are_unique() -> None:
     geometry = Geometry(layers=3, experts=5, top_k=2)
     assert sorted(geometry.key(a, b) for a in range(3) for b in range(5)) == list(range(15))
