@@ -39,6 +39,11 @@ class ForecastDriver:
         self._row_weight = (weights / weights.sum()).reshape(-1, 1, 1)
         self._tasks_per_layer = min(geometry.top_k + spec.extra, geometry.experts)
 
+    @property
+    def trigger_layers(self) -> list[int]:
+        """Layers after whose routing the predictor runs."""
+        return list(self._covers)
+
     def begin_request(self) -> None:
         """Forget the last request's activations."""
         self._predictor.reset()

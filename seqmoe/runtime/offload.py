@@ -30,9 +30,21 @@ class Placement(Protocol):
     """Answers, layer by layer, in which pool and at which id the needed experts are."""
 
     pool: ExpertPool
+    pipeline: OffloadPipeline | None
+    # Whether retention scores change when an expert is needed, and the layers where `routed` acts.
+    scores_on_access: bool
+    trigger_layers: frozenset[int]
 
     def begin_request(self) -> None:
         """A new prompt starts: history of the last one must not leak into forecasts."""
+        ...
+
+    def begin_step(self) -> int:
+        """A decode step starts; the position of its layer 0."""
+        ...
+
+    def needed(self, layer: int, experts: NDArray[np.int32]) -> None:
+        """Distinct experts are needed: retention scores that depend on use."""
         ...
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -61,10 +73,20 @@ class FullLoad:
 
     def __init__(self, host: ExpertPool, geometry: Geometry) -> None:
         self.pool = host
+        self.pipeline = None
+        self.scores_on_access = False
+        self.trigger_layers: frozenset[int] = frozenset()
         self._experts = geometry.experts
 
     def begin_request(self) -> None:
         """Nothing depends on history."""
+
+    def begin_step(self) -> int:
+        """Nothing depends on time."""
+        return 0
+
+    def needed(self, layer: int, experts: NDArray[np.int32]) -> None:
+        """Nothing is ever let go."""
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """All at once."""
@@ -106,35 +128,44 @@ class Offloaded:
         self.pipeline = OffloadPipeline(self.table, self.link, budget, evict_after_layer=spec.retention == "none")
         self._layers = geometry.layers
         self._slots = slots
-        self._lru = spec.retention == "lru"
+        self.scores_on_access = spec.retention == "lru"
         self._step = -1
         self._stalled = 0.0
         self._recency_base = 0
         self._driver = (
             ForecastDriver(spec, geometry, predictor, self.table, self.pipeline) if predictor is not None else None
         )
+        self.trigger_layers = frozenset(self._driver.trigger_layers if self._driver is not None else ())
 
     def begin_request(self) -> None:
         """Reset the predictor; the pool stays warm. Recency starts over while float32 still counts it exactly."""
         if self._driver is not None:
             self._driver.begin_request()
         position = (self._step + 1) * self._layers
-        if self._lru and position - self._recency_base > _EXACT:
+        if self.scores_on_access and position - self._recency_base > _EXACT:
             self.table.score[:] -= position - self._recency_base
             self._recency_base = position
 
     def groups(self, layer: int, needed: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """Start the event; a prompt may need more experts of one layer than the pool has slots."""
         if layer == 0:
-            self._step += 1
+            self.begin_step()
         return [needed[start : start + self._slots] for start in range(0, len(needed), self._slots)]
 
     def enter(self, layer: int, group: NDArray[np.int32]) -> NDArray[np.int32]:
         """Land finished prefetches and load misses (steps 1 and 2 of the pipeline; paper, section 7.2)."""
-        position = self._step * self._layers + layer
-        if self._lru:
-            self.table.score[layer, group] = position - self._recency_base
-        return self.pipeline.enter(layer, position, group)
+        if self.scores_on_access:
+            self.needed(layer, group)
+        return self.pipeline.enter(layer, self._step * self._layers + layer, group)
+
+    def begin_step(self) -> int:
+        """A step, or a prompt, starts."""
+        self._step += 1
+        return self._step * self._layers
+
+    def needed(self, layer: int, experts: NDArray[np.int32]) -> None:
+        """Recency is the score of LRU."""
+        self.table.score[layer, experts] = self._step * self._layers + layer - self._recency_base
 
     def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
         """Feed the predictor (steps 3 to 5)."""
