@@ -88,7 +88,7 @@ def test_hooks_are_called_in_the_order_of_the_pipeline():
     seen = []
     step.begin(
         0,
-        needed=lambda layer: seen.append(("needed", layer, sorted(step.group().tolist()))),
+        needed=lambda layer: seen.append(("needed", layer, sorted(step.distinct().tolist()))),
         routed=lambda layer: seen.append(("routed", layer, step.experts[layer].ravel().tolist())),
         done=lambda layer: seen.append(("done", layer, None)),
         triggers=[1],

@@ -73,8 +73,8 @@ void bind_step(nb::module_& module) {
                    "Experts of the layers passed so far, int32 [layers, tokens, choices].")
       .def_prop_ro("weights", [](DecodeStep& self) { return per_row(self, self.routed_weights()); },
                    "Their weights, float32 [layers, tokens, choices].")
-      .def("group", [](DecodeStep& self) { return to_numpy(std::vector<int32_t>(self.group())); },
-           "The distinct experts that `needed` is called for, int32 [n].")
+      .def("distinct", [](DecodeStep& self) { return to_numpy(std::vector<int32_t>(self.distinct())); },
+           "The distinct experts of the layer in progress, int32 [n]; for `needed` and `routed`.")
       .def(
           "begin",
           [](DecodeStep& self, int64_t position, Callback needed, Callback routed, Callback done,

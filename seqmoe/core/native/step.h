@@ -24,8 +24,8 @@ using StepFunction = void (*)(void* step, int64_t layer, const float* hidden, co
 // Called back inside a layer, with the layer's number.
 struct StepHooks {
   using Hook = std::function<void(int32_t layer)>;
-  Hook needed;                    // before the layer's experts are made resident: scores that depend on use
-  Hook routed;                    // when they are, at the trigger layers only: forecasts, tasks
+  Hook needed;                    // before any of the layer's experts is made resident: scores that depend on use
+  Hook routed;                    // when all are, at the trigger layers only: forecasts, tasks
   Hook done;                      // after the layer's work
   std::vector<uint8_t> triggers;  // by layer
 };
@@ -58,8 +58,8 @@ class DecodeStep {
   // Routing of the layers that this step has passed, [layers, tokens, choices].
   int32_t* routed_experts() { return routed_experts_.data(); }
   float* routed_weights() { return routed_weights_.data(); }
-  // Distinct experts of the group that `needed` is called for.
-  const std::vector<int32_t>& group() const { return group_; }
+  // Distinct experts of the layer in progress.
+  const std::vector<int32_t>& distinct() const { return distinct_; }
 
   void begin(int64_t position, StepHooks hooks) {
     hooks_ = std::move(hooks);
@@ -130,10 +130,10 @@ class DecodeStep {
       std::sort(distinct_.begin(), distinct_.end());
       distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
     }
+    if (hooks_.needed) hooks_.needed(layer);
     for (size_t begin = 0; begin < distinct_.size(); begin += slots_) {
       const size_t end = std::min(begin + slots_, distinct_.size());
       group_.assign(distinct_.begin() + begin, distinct_.begin() + end);
-      if (hooks_.needed) hooks_.needed(layer);
       slot_of_group_.resize(group_.size());
       pipeline_->enter(layer, position_ + layer, group_.data(), group_.size(), slot_of_group_.data());
       if (hooks_.routed && hooks_.triggers[layer] && end == distinct_.size()) hooks_.routed(layer);
