@@ -10,7 +10,8 @@ the lower expert key; never one that the current event needs, and never a slot i
 policy is a way to fill ``score``. An expert in FETCH already has its slot in ``slot_of``. A landing counts only with
 the tag that the slot expects. Illegal transitions raise ``RuntimeError``, unknown experts and slots ``IndexError``.
 
-One thread owns a table; its array properties are views of the C++ memory, of which only ``score`` may be written.
+One thread owns a table; its array properties are views of the C++ memory, of which only ``score`` may be written. While
+a pipeline drives it (`seqmoe.core.pipeline`), its worker takes slots too: methods and ``fetch_limit`` are safe then.
 """
 
 from __future__ import annotations

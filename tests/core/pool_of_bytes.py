@@ -7,22 +7,28 @@ import time
 import numpy as np
 
 from seqmoe.core.budget import TransferBudget
-from seqmoe.core.link import Link
+from seqmoe.core.link import FailingLink, Link
 from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 
 
 class Pool:
-    """Host and device memory, table, link, budget and pipeline of one pool; stop it through the context manager."""
+    """Host and device memory, table, link, budget and pipeline of one pool; stop it through the context manager.
 
-    def __init__(self, layers=4, experts=8, slots=8, seconds=0.0, fetch_limit=None, average=1.0, **options):
+    With ``fail_every`` = n, every n-th transfer fails.
+    """
+
+    def __init__(
+        self, layers=4, experts=8, slots=8, seconds=0.0, fetch_limit=None, average=1.0, fail_every=None, **options
+    ):
         self.layers, self.experts = layers, experts
         self.host = np.random.default_rng(7).integers(0, 2**63, (layers * experts, 16))
         self.device = np.zeros((slots, 16), dtype=np.int64)
         self.table = SlotTable(layers, experts, slots, fetch_limit)
         self.link = Link([(self.host.ctypes.data, self.device.ctypes.data, self.host.strides[0])], seconds)
         self.budget = TransferBudget(average)
-        self.pipeline = OffloadPipeline(self.table, self.link, self.budget, **options)
+        link = FailingLink(self.link, fail_every) if fail_every else self.link
+        self.pipeline = OffloadPipeline(self.table, link, self.budget, **options)
 
     def __enter__(self):
         return self

@@ -117,13 +117,13 @@ def test_prefetch_skips_what_has_a_slot_and_what_comes_too_late():
 
 
 def test_prefetch_takes_the_most_confident_within_the_limit():
-    with Pool(fetch_limit=2) as pool:
+    with Pool(fetch_limit=2, reserve="creation") as pool:
         assert pool.prefetch((1, 0, 0.1, 9), (1, 1, 0.3, 9), (1, 2, 0.2, 9)) == 2
         assert (pool.table.slot_of[1, :3] >= 0).tolist() == [False, True, True]
 
 
 def test_prefetch_evicts_in_the_order_of_scores_and_spares_the_current_event():
-    with Pool(slots=4) as pool:
+    with Pool(slots=4, reserve="creation") as pool:
         pool.event(0, 0, [0, 1])
         pool.table.score[0, :2] = [0.5, 0.4]
         pool.event(1, 1, [2, 3])
@@ -134,7 +134,7 @@ def test_prefetch_evicts_in_the_order_of_scores_and_spares_the_current_event():
 
 
 def test_expired_tasks_are_dropped_and_their_slots_freed():
-    with Pool() as pool:
+    with Pool(reserve="creation") as pool:
         pool.send_slowly(3, 0, 0.9, 3)
         pool.prefetch((3, 1, 0.8, 3), (3, 2, 0.8, 9))
         pool.enter(3, 3, [])
@@ -172,8 +172,8 @@ def test_evict_after_layer_keeps_nothing_but_spares_the_layer_while_it_is_comput
         for position in range(6):
             slots = pool.event(1, position, [2, 4])
             pool.prefetch(*((3, expert, 0.9, 99) for expert in range(8)))
-            pool.wait_for(lambda: pool.link.transfers == pool.count("on_demand_transfers") + 6)
-            assert pool.count("prefetch_created") == 6
+            pool.pipeline.settle()
+            assert pool.count("prefetch_sent") == 6
             assert pool.holds(1, [2, 4], slots)
         assert pool.count("misses") == pool.count("needed") == 12
         pool.enter(2, 7, [])
@@ -204,7 +204,7 @@ def test_a_prefetch_from_before_a_reset_is_never_wasted_after_its_use():
 
 @pytest.mark.parametrize("needed", [1, 2, 3])
 def test_an_event_takes_back_the_newest_unsent_tasks(needed):
-    with Pool(slots=4) as pool:
+    with Pool(slots=4, reserve="creation") as pool:
         pool.send_slowly(3, 0, 0.2, 7)
         pool.prefetch((3, 1, 0.5, 7), (3, 2, 0.9, 7), (3, 3, 0.7, 7))
         pool.enter(0, 0, range(needed))
@@ -239,6 +239,14 @@ def test_an_event_cannot_take_what_a_layer_not_yet_left_holds():
         pool.enter(1, 1, [0, 1])
 
 
+def test_an_event_that_fails_holds_no_slot():
+    with Pool(slots=3) as pool:
+        pool.enter(0, 0, [0])
+        with pytest.raises(RuntimeError, match="needs 3 experts"):
+            pool.pipeline.enter(1, 1, np.arange(3, dtype=np.int32))
+        pool.enter(2, 2, [0, 1])
+
+
 def test_idle_time_teaches_the_budget_nothing():
     with Pool(slots=32, average=1.5) as pool:
         for index in range(16):
@@ -270,8 +278,12 @@ def test_wrong_arguments_are_refused():
                 pool.pipeline.enter(0, 0, np.array(experts, dtype=np.int32))
         with pytest.raises(IndexError):
             pool.prefetch((4, 0, 0.5, 9))
-        with pytest.raises(ValueError):
+        with pytest.raises(IndexError):
+            pool.pipeline.enter(4, 0, np.array([], dtype=np.int32))
+        with pytest.raises(ValueError, match="not a number"):
             pool.prefetch((0, 0, np.nan, 9))
+        with pytest.raises(ValueError, match="positions ahead"):
+            pool.prefetch((0, 0, 0.5, 2**20 + 1))
         with pytest.raises(ValueError):
             pool.pipeline.prefetch(np.zeros(2, np.int32), np.zeros(1, np.float32), np.zeros(2, np.int64))
         assert (pool.table.state == EMPTY).all()

@@ -1,9 +1,11 @@
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/stl/string.h>
 
+#include <array>
 #include <memory>
-#include <tuple>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "bindings.h"
 #include "pipeline.h"
@@ -25,56 +27,58 @@ nb::dict to_dict(const Statistics& s) {
   result["prefetch_created"] = s.prefetch_created;
   result["prefetch_sent"] = s.prefetch_sent;
   result["prefetch_landed"] = s.prefetch_landed;
+  result["prefetch_failed"] = s.prefetch_failed;
   result["prefetch_used"] = s.prefetch_used;
   result["prefetch_wasted"] = s.prefetch_wasted;
   result["prefetch_dropped"] = s.prefetch_dropped;
   result["on_demand_transfers"] = s.on_demand_transfers;
+  result["on_demand_failed"] = s.on_demand_failed;
   result["stall_seconds"] = s.stall_seconds;
+  result["on_demand_seconds"] = s.on_demand_seconds;
+  result["enter_seconds"] = s.enter_seconds;
   return result;
 }
 
-void bind_link(nb::module_& module) {
-  nb::class_<Link>(module, "Link", "One channel from the host pool to the slot pool; see seqmoe.core.link.")
-      .def(
-          "__init__",
-          [](Link* self, const std::vector<std::tuple<uintptr_t, uintptr_t, size_t>>& parts, double seconds) {
-            std::vector<Part> native;
-            for (const auto& [host, device, bytes] : parts) native.push_back({host, device, bytes});
-            new (self) Link(std::move(native), seconds);
-          },
-          "parts"_a, "seconds_per_expert"_a = 0.0)
-      .def_prop_rw("seconds_per_expert", &Link::seconds_per_expert, &Link::set_seconds_per_expert,
-                   "The time that one expert occupies the channel; 0 for as fast as the copy goes.")
-      .def_prop_ro("transfers", &Link::transfers, "Experts moved so far.")
-      .def_prop_ro("busy_seconds", &Link::busy_seconds, "Time in which the channel was occupied.")
-      .def(
-          "transfer", [](Link& self, int32_t key, int32_t slot) { self.transfer(key, slot); }, "key"_a, "slot"_a,
-          nb::call_guard<nb::gil_scoped_release>(),
-          "Copy expert `key` into `slot`, waiting for the channel first. RuntimeError once closed.")
-      .def("close", &Link::close, nb::call_guard<nb::gil_scoped_release>(),
-           "The addresses are about to become invalid: every later transfer raises RuntimeError.");
+template <size_t count>
+size_t index_of(const std::array<const char*, count>& names, const std::string& name, const char* argument) {
+  std::string known;
+  for (size_t i = 0; i < count; ++i) {
+    if (name == names[i]) return i;
+    known += (i ? ", " : "") + std::string(names[i]);
+  }
+  throw std::invalid_argument(std::string(argument) + " '" + name + "': must be one of " + known);
 }
 
-void bind_budget(nb::module_& module) {
-  nb::class_<TransferBudget>(module, "TransferBudget",
-                             "Prefetch transfers per layer that the link manages; see seqmoe.core.budget.")
-      .def(nb::init<double, double>(), "average"_a, "alpha"_a = 0.1)
-      .def("advance", &TransferBudget::advance, "layers"_a, "busy"_a = true,
-           "`layers` layers have passed: move the average if the link was busy with prefetches, and refill `current`.")
-      .def("spend", &TransferBudget::spend, "One more transfer.")
-      .def_prop_ro("current", &TransferBudget::current, "What is left of the current layer's budget; may be negative.")
-      .def_prop_ro("average", &TransferBudget::average, "Transfers per layer.");
-}
+constexpr std::array<const char*, 2> kReserveNames{"creation", "selection"};
+
+Order order_of(const std::string& name) { return static_cast<Order>(index_of(kOrderNames, name, "order")); }
 
 }  // namespace
 
 void bind_pipeline(nb::module_& module) {
-  bind_link(module);
-  bind_budget(module);
   nb::class_<OffloadPipeline>(module, "OffloadPipeline",
                               "Lands prefetches, loads misses, creates prefetch tasks; see seqmoe.core.pipeline.")
-      .def(nb::init<std::shared_ptr<SlotTable>, std::shared_ptr<Link>, std::shared_ptr<TransferBudget>, bool>(),
-           "table"_a, "link"_a, "budget"_a, "evict_after_layer"_a = false)
+      .def(
+          "__init__",
+          [](OffloadPipeline* self, std::shared_ptr<SlotTable> table, std::shared_ptr<Channel> link,
+             std::shared_ptr<TransferBudget> budget, bool evict_after_layer, const std::string& order,
+             const std::string& reserve) {
+            const auto at = static_cast<Reserve>(index_of(kReserveNames, reserve, "reserve"));
+            new (self) OffloadPipeline(std::move(table), std::move(link), std::move(budget),
+                                       {evict_after_layer, order_of(order), at});
+          },
+          "table"_a, "link"_a, "budget"_a, "evict_after_layer"_a = false, "order"_a = "matroid",
+          "reserve"_a = "selection")
+      .def_prop_rw(
+          "order", [](OffloadPipeline& self) { return kOrderNames[static_cast<size_t>(self.order())]; },
+          [](OffloadPipeline& self, const std::string& order) { self.set_order(order_of(order)); },
+          "Which task is sent next, one of seqmoe.core.schedule.ORDERS.")
+      .def_prop_ro(
+          "reserve",
+          [](const OffloadPipeline& self) { return kReserveNames[static_cast<size_t>(self.reserve())]; },
+          "When a task takes its slot: at 'creation' or at 'selection'.")
+      .def_prop_rw("paused", &OffloadPipeline::paused, &OffloadPipeline::set_paused,
+                   "While true, no prefetch is started.")
       .def(
           "enter",
           [](OffloadPipeline& self, int32_t layer, int64_t position, Vector<int32_t> experts) {
@@ -87,7 +91,7 @@ void bind_pipeline(nb::module_& module) {
           },
           "layer"_a, "position"_a, "experts"_a,
           "Make the distinct `experts` (int32 [n]) of a layer resident; returns their slots, int32 [n]. RuntimeError "
-          "if the pool cannot hold them, if the worker has failed, or after stop().")
+          "if the pool cannot hold them, if a load or the worker has failed, or after stop().")
       .def("leave", &OffloadPipeline::leave, "layer"_a,
            "The layer is about to be computed: its COMPUTE slots become USED, untouched until the next enter().")
       .def(
@@ -99,8 +103,17 @@ void bind_pipeline(nb::module_& module) {
             return self.prefetch(keys.data(), confidence.data(), deadline.data(), keys.size());
           },
           "keys"_a, "confidence"_a, "deadline"_a,
-          "Create tasks for experts that have no slot, the most confident first, within fetch_limit; returns how many.")
-      .def("statistics", [](const OffloadPipeline& self) { return to_dict(self.statistics()); },
+          "Create tasks for experts that have neither a slot nor a task; returns how many.")
+      .def("settle", &OffloadPipeline::settle, nb::call_guard<nb::gil_scoped_release>(),
+           "Wait until the worker has sent whatever it may send now.")
+      .def(
+          "pool",
+          [](OffloadPipeline& self) {
+            auto [owner, state] = self.pool();
+            return nb::make_tuple(to_numpy(std::move(owner)), to_numpy(std::move(state)));
+          },
+          "Owner and state of every slot at one moment, int32 [slots] each.")
+      .def("statistics", [](OffloadPipeline& self) { return to_dict(self.statistics()); },
            "Counts since the last reset, by name.")
       .def("reset_statistics", &OffloadPipeline::reset_statistics, "Start counting from 0.")
       .def("stop", &OffloadPipeline::stop, nb::call_guard<nb::gil_scoped_release>(),

@@ -1,6 +1,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <mutex>
 #include <optional>
 
 #include "bindings.h"
@@ -28,6 +29,13 @@ auto per_expert(SlotTable& table, T* data) {
   return view<T>(table, data, {static_cast<size_t>(table.layers()), static_cast<size_t>(table.experts())});
 }
 
+// A pipeline's worker may be at work on the same table.
+template <class Action>
+auto locked(SlotTable& table, const Action& action) {
+  std::lock_guard lock(table.mutex());
+  return action();
+}
+
 }  // namespace
 
 void bind_slots(nb::module_& module) {
@@ -42,7 +50,10 @@ void bind_slots(nb::module_& module) {
       .def_prop_ro("layers", &SlotTable::layers, "MoE layers.")
       .def_prop_ro("experts", &SlotTable::experts, "Experts per layer.")
       .def_prop_ro("slots", &SlotTable::slots, "Slots in the pool.")
-      .def_prop_ro("fetch_limit", &SlotTable::fetch_limit, "The most slots that may be in FETCH at once.")
+      .def_prop_rw(
+          "fetch_limit", [](SlotTable& t) { return locked(t, [&] { return t.fetch_limit(); }); },
+          [](SlotTable& t, int32_t limit) { locked(t, [&] { t.limit_fetch(limit); }); },
+          "The most slots that may be in FETCH at once; what is there stays, even if it is more.")
       .def_prop_ro(
           "state",
           [](SlotTable& t) { return per_slot(t, reinterpret_cast<const uint8_t*>(t.state_data())); },
@@ -62,25 +73,40 @@ void bind_slots(nb::module_& module) {
           "the lowest.")
       .def(
           "reserve",
-          [](SlotTable& t, int32_t layer, int32_t expert, int64_t tag) { return t.reserve(t.key(layer, expert), tag); },
+          [](SlotTable& t, int32_t layer, int32_t expert, int64_t tag) {
+            return locked(t, [&] { return t.reserve(t.key(layer, expert), tag); });
+          },
           "layer"_a, "expert"_a, "tag"_a,
           "EMPTY or USED -> FETCH. The slot, or -1 if none may be taken or fetch_limit is reached. RuntimeError if "
           "the expert has a slot.")
-      .def("land", &SlotTable::land, "slot"_a, "tag"_a, "ok"_a = true,
+      .def(
+          "land",
+          [](SlotTable& t, int32_t slot, int64_t tag, bool ok) {
+            return locked(t, [&] { return t.land(slot, tag, ok); });
+          },
+          "slot"_a, "tag"_a, "ok"_a = true,
            "FETCH -> COMPUTE, or -> EMPTY if not ok. False, and no change, if the slot does not expect this tag.")
       .def(
-          "load", [](SlotTable& t, int32_t layer, int32_t expert) { return t.load(t.key(layer, expert)); },
+          "load", [](SlotTable& t, int32_t layer, int32_t expert) {
+            return locked(t, [&] { return t.load(t.key(layer, expert)); });
+          },
           "layer"_a, "expert"_a,
           "EMPTY or USED -> COMPUTE. The slot, or -1 if none may be taken. RuntimeError if the expert has a slot.")
-      .def("cancel", &SlotTable::cancel, "slot"_a, "tag"_a,
+      .def(
+          "cancel",
+          [](SlotTable& t, int32_t slot, int64_t tag) { return locked(t, [&] { return t.cancel(slot, tag); }); },
+          "slot"_a, "tag"_a,
            "FETCH -> EMPTY. False, and no change, if the slot does not expect this tag.")
-      .def("release", &SlotTable::release, "slot"_a, "COMPUTE -> USED; RuntimeError in any other state.")
-      .def("release_layer", &SlotTable::release_layer, "layer"_a, "COMPUTE -> USED for all slots of this layer.")
-      .def("evict", &SlotTable::evict, "slot"_a, "USED -> EMPTY; RuntimeError in any other state.")
+      .def(
+          "release", [](SlotTable& t, int32_t slot) { locked(t, [&] { t.release(slot); }); }, "slot"_a, "COMPUTE -> USED; RuntimeError in any other state.")
+      .def(
+          "release_layer", [](SlotTable& t, int32_t layer) { locked(t, [&] { t.release_layer(layer); }); }, "layer"_a, "COMPUTE -> USED for all slots of this layer.")
+      .def(
+          "evict", [](SlotTable& t, int32_t slot) { locked(t, [&] { t.evict(slot); }); }, "slot"_a, "USED -> EMPTY; RuntimeError in any other state.")
       .def(
           "begin_event",
           [](SlotTable& t, int32_t layer, Vector<int32_t> experts) {
-            t.begin_event(layer, experts.data(), experts.size());
+            locked(t, [&] { t.begin_event(layer, experts.data(), experts.size()); });
           },
           "layer"_a, "experts"_a,
           "What this event needs (int32 [n], distinct) is not evicted until the next event begins.");

@@ -31,6 +31,7 @@ inline nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> to_numpy(std::vector<int32_t
 }
 
 void bind_slots(nb::module_& module);
+void bind_link(nb::module_& module);
 void bind_pipeline(nb::module_& module);
 void bind_functions(nb::module_& module);
 void bind_loop(nb::module_& module);

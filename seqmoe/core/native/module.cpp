@@ -3,6 +3,7 @@
 NB_MODULE(_native, module) {
   module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop and CPU kernel of seqmoe.core.";
   seqmoe::bind_slots(module);
+  seqmoe::bind_link(module);
   seqmoe::bind_pipeline(module);
   seqmoe::bind_functions(module);
   seqmoe::bind_loop(module);

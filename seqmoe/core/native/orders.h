@@ -1,6 +1,7 @@
 // Which queued prefetch is sent next: the paper's order, those of its rivals, and each half of the paper's alone.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,6 +10,7 @@
 namespace seqmoe {
 
 enum class Order { matroid, infinity, promoe, confidence, edf };
+constexpr std::array<const char*, 5> kOrderNames{"matroid", "infinity", "promoe", "confidence", "edf"};
 
 // MoE-Infinity's priority (paper, section 3.2): a task loses weight with the layers that are left until it is due.
 inline double infinity_priority(float confidence, int64_t deadline, int64_t position, int32_t layers) {

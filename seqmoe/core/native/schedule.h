@@ -24,6 +24,9 @@ struct Capacity {
 // deadline, then lower index.
 class Scheduler {
  public:
+  // Positions that a deadline may lie ahead.
+  static constexpr int64_t kFarthest = int64_t{1} << 20;
+
   // The most confident set of tasks that all meet their deadlines (Algorithm 1, lines 4-10), in no special order.
   // Tasks due by the next layer are no candidates. Capacity must not decrease with the deadline.
   template <class CapacityAt>
@@ -57,8 +60,6 @@ class Scheduler {
   }
 
  private:
-  static constexpr int64_t kFarthest = int64_t{1} << 20;
-
   bool better(int32_t a, int32_t b) const {
     if (confidence_[a] != confidence_[b]) return confidence_[a] > confidence_[b];
     if (deadline_[a] != deadline_[b]) return deadline_[a] < deadline_[b];

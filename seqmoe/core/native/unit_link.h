@@ -1,52 +1,46 @@
 // The prefetching link under the unit clock: a queue, one transfer in flight, and the budget that learns from them.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "budget.h"
-#include "orders.h"
-#include "schedule.h"
+#include "queue.h"
 #include "task.h"
 
 namespace seqmoe {
 
-// What PrefetchWorker does with a thread and a real link, in virtual time and in the same order.
+// What PrefetchWorker does with a thread and a real link, in virtual time and from the same queue.
 class UnitLink {
  public:
   // `rate` is in experts per layer; for an infinite one, `all` is a number of transfers that is never reached.
   UnitLink(double rate, double alpha, Order order, int32_t layers, double all)
-      : rate_(rate), alpha_(alpha), order_(order), layers_(layers), all_(all) {
+      : rate_(rate), alpha_(alpha), all_(all), queue_(order, layers, static_cast<size_t>(all)) {
     forget();
   }
 
   void forget() {
     budget_.emplace(unlimited() ? all_ : rate_, alpha_);
-    unsent_.clear();
+    queue_.take([](const Task&) { return true; });
     finished_.clear();
     in_flight_.reset();
     seen_.reset();
     idle_ = false;
   }
 
-  // The queue is kept in key order, which is how every order breaks its last ties.
   void submit(const std::vector<Task>& tasks) {
-    unsent_.insert(unsent_.end(), tasks.begin(), tasks.end());
-    std::sort(unsent_.begin(), unsent_.end(), [](const Task& a, const Task& b) { return a.key < b.key; });
+    for (const Task& task : tasks) queue_.add(task);
   }
 
   // Takes back every unsent task for which `wanted(task)` holds.
   template <class Predicate>
   std::vector<Task> take(const Predicate& wanted) {
-    return take_tasks(unsent_, wanted);
+    return queue_.take(wanted);
   }
 
-  std::optional<Task> withdraw_newest() {
-    return take_newest(unsent_);
-  }
+  std::optional<Task> withdraw_newest() { return queue_.take_newest(); }
 
   std::vector<Task> collect() { return std::exchange(finished_, {}); }
 
@@ -71,12 +65,11 @@ class UnitLink {
         continue;
       }
       observe(position);
-      const int32_t index = select(position);
-      idle_ = index < 0 || !admit(unsent_[index]);
+      Task* const task = queue_.next(position, *budget_);
+      idle_ = !task || !admit(*task);
       if (idle_) return;
-      in_flight_ = unsent_[index];
+      in_flight_ = queue_.sent(task);
       remaining_ = 1;
-      unsent_.erase(unsent_.begin() + index);
       budget_->spend();
     }
   }
@@ -90,34 +83,16 @@ class UnitLink {
     seen_ = position;
   }
 
-  int32_t select(int64_t position) {
-    deadline_.clear();
-    confidence_.clear();
-    for (const Task& task : unsent_) {
-      deadline_.push_back(task.deadline);
-      confidence_.push_back(task.confidence);
-    }
-    if (order_ == Order::matroid)
-      return scheduler_.select(deadline_.data(), confidence_.data(), unsent_.size(),
-                               {position, budget_->current(), budget_->average()});
-    return first_of({order_, deadline_.data(), confidence_.data(), position, layers_}, unsent_.size(), position + 2);
-  }
-
   double rate_;
   double alpha_;
-  Order order_;
-  int32_t layers_;
   double all_;
+  TaskQueue queue_;
   std::optional<TransferBudget> budget_;
-  std::vector<Task> unsent_;
   std::vector<Task> finished_;
   std::optional<Task> in_flight_;
   double remaining_ = 0;
   std::optional<int64_t> seen_;
   bool idle_ = false;
-  Scheduler scheduler_;
-  std::vector<int64_t> deadline_;
-  std::vector<float> confidence_;
 };
 
 }  // namespace seqmoe

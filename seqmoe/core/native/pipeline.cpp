@@ -1,0 +1,310 @@
+#include "pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+namespace seqmoe {
+
+namespace {
+
+// A failed load on demand is tried again twice: one fault of a link is survived, a dead one is not waited for.
+constexpr int kAttempts = 3;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The mutex is free while this lives.
+class Unlocked {
+ public:
+  explicit Unlocked(PrefetchWorker::Lock& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+
+ private:
+  PrefetchWorker::Lock& lock_;
+};
+
+}  // namespace
+
+// Inference waits: prefetches are held back, the time counts as a stall.
+class OffloadPipeline::Stall {
+ public:
+  explicit Stall(OffloadPipeline& pipeline) : pipeline_(pipeline) { pipeline_.worker_.hold_back(true); }
+  ~Stall() {
+    pipeline_.statistics_.stall_seconds += seconds_since(start_);
+    pipeline_.worker_.hold_back(false);
+  }
+
+ private:
+  OffloadPipeline& pipeline_;
+  Clock::time_point start_ = Clock::now();
+};
+
+OffloadPipeline::OffloadPipeline(std::shared_ptr<SlotTable> table, std::shared_ptr<Channel> link,
+                                 std::shared_ptr<TransferBudget> budget, const PipelineRules& rules)
+    : table_(std::move(table)),
+      link_(std::move(link)),
+      rules_(rules),
+      prefetches_(*table_, statistics_),
+      worker_(table_->mutex(), link_, std::move(budget),
+              TaskQueue(rules.order, table_->layers(), static_cast<size_t>(table_->layers()) * table_->experts()),
+              [this](Task& task) { return prefetches_.admit(task); }) {
+  std::lock_guard lock(table_->mutex());
+  table_->share_scores(true);
+}
+
+void OffloadPipeline::enter(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots) {
+  const auto start = Clock::now();
+  Lock lock(table_->mutex());
+  check_running();
+  table_->key(layer, 0);  // throws for an unknown layer
+  if (count > static_cast<size_t>(table_->slots())) throw_no_room(count);
+  const double stalled = statistics_.stall_seconds;
+  table_->publish_scores();
+  table_->begin_event(layer, experts, count);
+  try {
+    begin(layer, position, experts, count, slots, lock);
+  } catch (...) {
+    table_->release_layer(layer);  // nothing will be computed: what was loaded must not stay held
+    throw;
+  }
+  statistics_.enter_seconds += seconds_since(start) - (statistics_.stall_seconds - stalled);
+}
+
+void OffloadPipeline::begin(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots,
+                            Lock& lock) {
+  if (left_layer_ != kAbsent) table_->evict_layer(std::exchange(left_layer_, kAbsent));
+  const std::vector<int32_t> unsent = arrive(position);
+  land_finished();
+  rethrow_failure();
+  ++statistics_.events;
+  statistics_.needed += static_cast<int64_t>(count);
+  bool whole = true;
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t key = table_->key(layer, experts[i]);
+    slots[i] = table_->slot_of(key);
+    if (slots[i] == kAbsent) {
+      ++statistics_.misses;
+      statistics_.late_unsent += std::find(unsent.begin(), unsent.end(), key) != unsent.end();
+      whole = false;
+    } else if (table_->state(slots[i]) == State::fetch) {
+      ++statistics_.late;
+      whole = false;
+    } else {
+      ++statistics_.hits;
+      prefetches_.note_use(slots[i]);
+    }
+  }
+  if (!whole) complete(layer, experts, count, slots, lock);
+}
+
+void OffloadPipeline::leave(int32_t layer) {
+  std::lock_guard lock(table_->mutex());
+  table_->publish_scores();
+  table_->release_layer(layer);
+  if (rules_.evict_after_layer) left_layer_ = layer;
+  worker_.wake();
+}
+
+int64_t OffloadPipeline::prefetch(const int32_t* keys, const float* confidence, const int64_t* deadline,
+                                  size_t count) {
+  Lock lock(table_->mutex());
+  check_running();
+  const std::vector<size_t> order = ranked(keys, confidence, deadline, count);
+  table_->publish_scores();
+  land_finished();
+  rethrow_failure();
+  const bool at_creation = rules_.reserve == Reserve::creation;
+  std::vector<SlotTable::Victim> victims;
+  if (at_creation) victims = table_->victims();
+  int64_t created = 0;
+  for (const size_t i : order) {
+    // A task due by the next layer can never be selected (Algorithm 1, line 4).
+    if (deadline[i] <= position_ + 1) continue;
+    if (table_->slot_of(keys[i]) != kAbsent || worker_.queue().contains(keys[i])) continue;
+    if (at_creation && (victims.empty() || !prefetches_.below_limit())) break;
+    Task task{keys[i], kAbsent, next_tag_++, deadline[i], confidence[i]};
+    if (at_creation) prefetches_.reserve(task, SlotTable::take(victims));
+    worker_.queue().add(task);
+    ++created;
+  }
+  statistics_.prefetch_created += created;
+  worker_.wake();
+  return created;
+}
+
+// The indices of the tasks, the most confident first, after checking them.
+std::vector<size_t> OffloadPipeline::ranked(const int32_t* keys, const float* confidence, const int64_t* deadline,
+                                            size_t count) const {
+  for (size_t i = 0; i < count; ++i) {
+    table_->check_key(keys[i]);
+    if (confidence[i] != confidence[i]) throw std::invalid_argument("a confidence is not a number");
+    if (deadline[i] - position_ > Scheduler::kFarthest)
+      throw std::invalid_argument("a deadline lies more than 2^20 positions ahead");
+  }
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto rank = [&](size_t i) { return std::make_tuple(-confidence[i], deadline[i], keys[i], i); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  return order;
+}
+
+void OffloadPipeline::settle() {
+  Lock lock(table_->mutex());
+  check_running();
+  worker_.settle(lock);
+  rethrow_failure();
+}
+
+void OffloadPipeline::stop() {
+  worker_.stop();
+  std::lock_guard lock(table_->mutex());
+  land_finished();
+  prefetches_.cancel(worker_.queue().take([](const Task&) { return true; }));
+  table_->share_scores(false);
+}
+
+Order OffloadPipeline::order() {
+  std::lock_guard lock(table_->mutex());
+  return worker_.queue().order();
+}
+
+void OffloadPipeline::set_order(Order order) {
+  std::lock_guard lock(table_->mutex());
+  worker_.queue().set_order(order);
+}
+
+bool OffloadPipeline::paused() {
+  std::lock_guard lock(table_->mutex());
+  return worker_.paused();
+}
+
+void OffloadPipeline::set_paused(bool paused) {
+  std::lock_guard lock(table_->mutex());
+  worker_.pause(paused);
+}
+
+Statistics OffloadPipeline::statistics() {
+  std::lock_guard lock(table_->mutex());
+  return statistics_;
+}
+
+void OffloadPipeline::reset_statistics() {
+  std::lock_guard lock(table_->mutex());
+  statistics_ = {};
+}
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> OffloadPipeline::pool() {
+  std::lock_guard lock(table_->mutex());
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> pool;
+  for (int32_t slot = 0; slot < table_->slots(); ++slot) {
+    pool.first.push_back(table_->owner(slot));
+    pool.second.push_back(static_cast<int32_t>(table_->state(slot)));
+  }
+  return pool;
+}
+
+// Misses and late prefetches: nothing new is prefetched while inference waits for them.
+void OffloadPipeline::complete(int32_t layer, const int32_t* experts, size_t count, int32_t* slots, Lock& lock) {
+  const Stall stall(*this);
+  for (size_t i = 0; i < count; ++i)
+    if (slots[i] != kAbsent && table_->state(slots[i]) == State::fetch) land_in_flight(lock);
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t key = table_->key(layer, experts[i]);
+    slots[i] = table_->slot_of(key);
+    if (slots[i] == kAbsent)
+      slots[i] = load(key, count, lock);
+    else
+      prefetches_.note_use(slots[i]);
+  }
+}
+
+int32_t OffloadPipeline::load(int32_t key, size_t needed, Lock& lock) {
+  int32_t slot = table_->load(key);
+  while (slot == kAbsent) {
+    make_room(needed, lock);
+    slot = table_->load(key);
+  }
+  prefetches_.note_reuse(slot);
+  const auto start = Clock::now();
+  try {
+    transfer(key, slot, lock);
+  } catch (...) {
+    table_->release(slot);
+    table_->evict(slot);
+    throw;
+  }
+  statistics_.on_demand_seconds += seconds_since(start);
+  ++statistics_.on_demand_transfers;
+  return slot;
+}
+
+// The slot is in COMPUTE meanwhile: the worker leaves it alone.
+void OffloadPipeline::transfer(int32_t key, int32_t slot, Lock& lock) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      const Unlocked unlocked(lock);
+      link_->transfer(key, slot);
+      return;
+    } catch (const TransferError&) {
+      ++statistics_.on_demand_failed;
+      if (attempt == kAttempts) throw;
+    }
+  }
+}
+
+// No slot is empty or evictable: give up what costs least. An unsent task has moved no byte yet; a landed
+// prefetch of another layer has; the one in flight must land before its slot can be given away.
+void OffloadPipeline::make_room(size_t needed, Lock& lock) {
+  if (rules_.reserve == Reserve::creation)
+    if (const auto task = worker_.queue().take_newest()) return prefetches_.cancel({*task});
+  if (prefetches_.give_up_one()) return;
+  if (table_->fetching() == 0) throw_no_room(needed);
+  land_in_flight(lock);
+}
+
+void OffloadPipeline::land_in_flight(Lock& lock) {
+  worker_.wait_in_flight(lock);
+  land_finished();
+  rethrow_failure();
+}
+
+void OffloadPipeline::land_finished() {
+  for (const Landing& landing : worker_.collect()) prefetches_.land(landing.task, landing.arrived, position_);
+}
+
+void OffloadPipeline::rethrow_failure() const {
+  if (const std::exception_ptr failure = worker_.failure()) std::rethrow_exception(failure);
+}
+
+// Moves to `position`, drops expired tasks and takes back unsent ones that this event needs; returns the latter.
+std::vector<int32_t> OffloadPipeline::arrive(int64_t position) {
+  const bool restarted = position < position_;
+  position_ = position;
+  worker_.arrive(position);
+  const std::vector<Task> taken = worker_.queue().take([&](const Task& task) {
+    return restarted || task.deadline <= position || table_->needed(task.key);
+  });
+  std::vector<int32_t> unsent;
+  for (const Task& task : taken)
+    if (table_->needed(task.key)) unsent.push_back(task.key);
+  prefetches_.cancel(taken);
+  return unsent;
+}
+
+void OffloadPipeline::check_running() const {
+  if (worker_.stopped()) throw std::runtime_error("the pipeline was stopped");
+}
+
+void OffloadPipeline::throw_no_room(size_t needed) const {
+  throw std::runtime_error("an event needs " + std::to_string(needed) + " experts at once, but of the pool's " +
+                           std::to_string(table_->slots()) + " slots too few can be freed");
+}
+
+}  // namespace seqmoe
