@@ -90,7 +90,8 @@ class Family(Protocol):
     ``packs`` says whether sequences that lie one behind another in a row are isolated by their position ids alone;
     layers that carry a state or a compressed context from token to token are not. ``static_cache`` says whether the
     key-value cache can lie at fixed addresses. Experts lie in ``block`` of a decoder layer in a checkpoint, in one of
-    ``layouts``; ``module_layout`` is that of Transformers' own experts module.
+    ``layouts``; ``module_layout`` is that of Transformers' own experts module. ``quantisations`` are the methods whose
+    experts a layout unpacks, and whose other weights are not quantised.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Family(Protocol):
     block: str
     layouts: tuple[StoredLayout, ...]
     module_layout: StoredLayout
+    quantisations: tuple[str, ...]
 
     def geometry(self, config: Any, dtype: str = "float32") -> Geometry:
         """Geometry for the runtime; ``expert_bytes`` in its own format, biases included.

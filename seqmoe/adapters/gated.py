@@ -23,6 +23,7 @@ class GatedFamily:
     block: str = "mlp"
     layouts: tuple[StoredLayout, ...] = (SEPARATE, FUSED)
     module_layout: StoredLayout = FUSED
+    quantisations: tuple[str, ...] = ()
 
     def geometry(self, config: Any, dtype: str = "float32") -> Geometry:
         """Geometry for the runtime; ``expert_bytes`` in its own format, biases included."""

@@ -10,7 +10,7 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 
 from seqmoe.adapters.base import ExpertFormat
 from seqmoe.adapters.gated import GatedFamily
-from seqmoe.adapters.layout import GPT_OSS, StoredLayout
+from seqmoe.adapters.layout import GPT_OSS, GPT_OSS_MXFP4, StoredLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class GptOss(GatedFamily):
     """Every layer is an MoE layer; the softmax over the chosen logits equals the renormalised one over all."""
 
     name: str = "gpt_oss"
-    layouts: tuple[StoredLayout, ...] = (GPT_OSS,)
+    layouts: tuple[StoredLayout, ...] = (GPT_OSS, GPT_OSS_MXFP4)
     module_layout: StoredLayout = GPT_OSS
+    quantisations: tuple[str, ...] = ("mxfp4",)
 
     def expert_format(self, config: Any, dtype: str) -> ExpertFormat:
         """The clamped gate with its slope and offset, and biases."""

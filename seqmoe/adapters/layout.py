@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from seqmoe.adapters.mxfp4 import BLOCK, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,7 @@ class Piece:
     ``name`` is below the layer's MoE block, with ``{expert}`` where every expert has a tensor of its own. The piece
     belongs into ``part`` of an expert (a name of `seqmoe.adapters.base.ExpertFormat.parts`): its first half for
     ``half`` 0, its second for 1, all of it for None. A ``transposed`` piece has input features first; an
-    ``interleaved`` one has rows gate 0, up 0, gate 1, up 1, ...
+    ``interleaved`` one has rows gate 0, up 0, gate 1, up 1, ...; a ``packed`` one is two tensors of MXFP4.
     """
 
     name: str
@@ -22,6 +25,7 @@ class Piece:
     half: int | None = None
     transposed: bool = False
     interleaved: bool = False
+    packed: bool = False
 
     @property
     def fused(self) -> bool:
@@ -31,7 +35,7 @@ class Piece:
     @property
     def canonical(self) -> bool:
         """Whether the stored bytes are those of a pool, so that they can be copied as they are."""
-        return not (self.transposed or self.interleaved)
+        return not (self.transposed or self.interleaved or self.packed)
 
     def rows(self, shape: tuple[int, ...]) -> slice:
         """The rows of the part (of the given shape) that the piece fills."""
@@ -39,15 +43,19 @@ class Piece:
             return slice(0, shape[0])
         return slice(self.half * shape[0] // 2, (self.half + 1) * shape[0] // 2)
 
-    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of one expert's piece as stored, for a part of the given shape."""
+    def tensors(self, shape: tuple[int, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Name and shape of what is stored of one expert's piece, for a part of the given shape."""
         rows = self.rows(shape)
         canonical = (rows.stop - rows.start, *shape[1:])
-        return canonical[::-1] if self.transposed else canonical
+        if self.packed:
+            blocks = (canonical[0], canonical[1] // BLOCK)
+            return (f"{self.name}_blocks", (*blocks, BLOCK // 2)), (f"{self.name}_scales", blocks)
+        return ((self.name, canonical[::-1] if self.transposed else canonical),)
 
-    def place(self, stored: torch.Tensor, part: torch.Tensor) -> None:
+    def place(self, stored: Sequence[torch.Tensor], part: torch.Tensor) -> None:
         """Write one expert's piece, as stored, into its part in canonical layout; converts the type on the way."""
-        rows = stored.T if self.transposed else stored
+        values = unpack(*stored) if self.packed else stored[0]
+        rows = values.T if self.transposed else values
         target = part[self.rows(tuple(part.shape))]
         if self.interleaved:
             half = len(target) // 2
@@ -95,6 +103,15 @@ GPT_OSS = StoredLayout(
     (
         Piece("experts.gate_up_proj", "gate_up", transposed=True, interleaved=True),
         Piece("experts.down_proj", "down", transposed=True),
+        Piece("experts.gate_up_proj_bias", "gate_up_bias", interleaved=True),
+        Piece("experts.down_proj_bias", "down_bias"),
+    ),
+)
+GPT_OSS_MXFP4 = StoredLayout(
+    "MXFP4, gate and up interleaved",
+    (
+        Piece("experts.gate_up_proj", "gate_up", interleaved=True, packed=True),
+        Piece("experts.down_proj", "down", packed=True),
         Piece("experts.gate_up_proj_bias", "gate_up_bias", interleaved=True),
         Piece("experts.down_proj_bias", "down_bias"),
     ),

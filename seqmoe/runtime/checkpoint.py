@@ -37,7 +37,7 @@ class Checkpoint:
             whole = AutoConfig.from_pretrained(source)
             family = family_of(whole.model_type)
             config = whole.get_text_config()
-            _check_not_quantised(source, whole)
+            _unquantise(source, whole, family)
             dtype = _stored_dtype(whole, config) if dtype == "auto" else dtype
             family.expert_format(config, dtype)
             tokenizer = AutoTokenizer.from_pretrained(source)
@@ -76,14 +76,19 @@ def _stored_dtype(whole: Any, config: Any) -> str:
     return "float32" if dtype is None else str(dtype).removeprefix("torch.")
 
 
-def _check_not_quantised(source: Path | str, config: Any) -> None:
+def _unquantise(source: Path | str, config: Any, family: Family) -> None:
+    """Take the quantisation out of a configuration whose experts are unpacked at loading; refuse any other."""
     quantisation = getattr(config, "quantization_config", None)
-    if quantisation:
-        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation.quant_method
+    if not quantisation:
+        return
+    method = quantisation["quant_method"] if isinstance(quantisation, dict) else quantisation.quant_method
+    if str(method) not in family.quantisations:
+        also = "".join(f", or {name} experts" for name in family.quantisations)
         raise InputError(
             f"model {str(source)!r}: its weights are quantised (quant_method {str(method)!r}); the runtime computes "
-            "with float32 and bfloat16, so give a checkpoint in float32, bfloat16 or float16"
+            f"with float32 and bfloat16, so give a checkpoint in float32, bfloat16 or float16{also}"
         )
+    del config.quantization_config
 
 
 def unreadable(source: Path | str, error: Exception) -> InputError:

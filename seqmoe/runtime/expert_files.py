@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqmoe.adapters.base import ExpertFormat, Family
-from seqmoe.adapters.layout import Piece, StoredLayout
+from seqmoe.adapters.layout import StoredLayout
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.runtime.stored import DTYPES, StoredTensor
 from seqmoe.spec.errors import InputError
@@ -22,11 +22,14 @@ from seqmoe.spec.errors import InputError
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 
 
+_DTYPES = DTYPES | {"U8": torch.uint8}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertFiles:
-    """The pieces of every expert: ``sources`` int64 [keys, pieces, 2] holds (index into ``files``, byte offset).
+    """Where every expert is: ``sources`` int64 [keys, tensors, 2] holds (index into ``files``, byte offset).
 
-    ``dtypes`` are the stored types of the layout's pieces, ``sizes`` the bytes of one expert's piece as stored.
+    The tensors are those of the layout's pieces, one behind another; ``dtypes`` are their stored types.
     """
 
     format: ExpertFormat
@@ -36,36 +39,38 @@ class ExpertFiles:
     dtypes: tuple[str, ...]
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Stored bytes of each piece of one expert."""
-        numbers = [_numbers(piece, self.format) for piece in self.layout.pieces]
-        return tuple(n * DTYPES[dtype].itemsize for n, dtype in zip(numbers, self.dtypes, strict=True))
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of each tensor of one expert as stored."""
+        parts = self.format.parts
+        return tuple(shape for piece in self.layout.pieces for _, shape in piece.tensors(parts[piece.part]))
 
     @property
-    def as_in_pool(self) -> tuple[bool, ...]:
-        """For each piece, whether its stored bytes are those of a pool."""
-        pieces = zip(self.layout.pieces, self.dtypes, strict=True)
-        return tuple(piece.canonical and DTYPES[dtype] == self.format.torch_dtype for piece, dtype in pieces)
+    def as_in_pool(self) -> bool:
+        """Whether the stored bytes are those of a pool, so that experts can be read straight into slots."""
+        return self.layout.canonical and all(_DTYPES[dtype] == self.format.torch_dtype for dtype in self.dtypes)
 
     def read_into(self, pool: ExpertPool) -> None:
-        """Read every expert into the pool at its key. Beside the pool, one piece of one expert is in memory.
+        """Read every expert into the pool at its key. Beside the pool, at most one expert is in memory.
 
         Raises `InputError` naming the file where it ends too early.
         """
-        pieces, parts = self.layout.pieces, pool.tensors
         buffers = [
-            None if same else torch.empty(piece.stored_shape(self.format.parts[piece.part]), dtype=DTYPES[dtype])
-            for piece, same, dtype in zip(pieces, self.as_in_pool, self.dtypes, strict=True)
+            torch.empty(shape, dtype=_DTYPES[dtype]) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         ]
+        parts, direct = pool.tensors, self.as_in_pool
         with ExitStack() as stack:
             streams = [stack.enter_context(file.open("rb", buffering=0)) for file in self.files]
             for key, sources in enumerate(self.sources.tolist()):
-                for piece, buffer, (file, offset) in zip(pieces, buffers, sources, strict=True):
+                number = 0
+                for piece in self.layout.pieces:
                     part = parts[piece.part][key]
-                    target = part[piece.rows(tuple(part.shape))] if buffer is None else buffer
-                    self._read(streams[file].fileno(), file, offset, target)
-                    if buffer is not None:
-                        piece.place(buffer, part)
+                    count = 2 if piece.packed else 1
+                    targets = [part[piece.rows(tuple(part.shape))]] if direct else buffers[number : number + count]
+                    for target, (file, offset) in zip(targets, sources[number : number + count], strict=True):
+                        self._read(streams[file].fileno(), file, offset, target)
+                    if not direct:
+                        piece.place(targets, part)
+                    number += count
 
     def _read(self, descriptor: int, file: int, offset: int, target: torch.Tensor) -> None:
         view = target.view(-1).view(torch.uint8).numpy().data
@@ -84,17 +89,18 @@ def locate_experts(stored: dict[str, StoredTensor], family: Family, config: Any,
     """
     format, layers = family.expert_format(config, dtype), family.moe_layers(config)
     experts = family.geometry(config, dtype).experts
-    layout, stem = _find(stored, family, layers[0])
+    layout, stem = _find(stored, family, layers[0], format.parts)
     files = tuple(sorted({tensor.file for tensor in stored.values()}))
     index = {file: number for number, file in enumerate(files)}
-    sources = np.empty((len(layers) * experts, len(layout.pieces), 2), dtype=np.int64)
+    wanted = [(piece, *tensor) for piece in layout.pieces for tensor in piece.tensors(format.parts[piece.part])]
+    sources = np.empty((len(layers) * experts, len(wanted), 2), dtype=np.int64)
     dtypes: list[str] = []
     for key in range(len(sources)):
         layer, expert = divmod(key, experts)
-        for number, piece in enumerate(layout.pieces):
-            shape = piece.stored_shape(format.parts[piece.part])
-            name = stem.format(layer=layers[layer]) + piece.name.format(expert=expert)
-            tensor = _checked(stored, name, (experts, *shape) if piece.fused else shape)
+        for number, (piece, pattern, shape) in enumerate(wanted):
+            name = stem.format(layer=layers[layer]) + pattern.format(expert=expert)
+            types = ("U8",) if piece.packed else tuple(DTYPES)
+            tensor = _checked(stored, name, (experts, *shape) if piece.fused else shape, types)
             if key == 0:
                 dtypes.append(tensor.dtype)
             elif tensor.dtype != dtypes[number]:
@@ -104,29 +110,30 @@ def locate_experts(stored: dict[str, StoredTensor], family: Family, config: Any,
     return ExpertFiles(format, layout, files, sources, tuple(dtypes))
 
 
-def _find(stored: dict[str, StoredTensor], family: Family, layer: int) -> tuple[StoredLayout, str]:
+def _find(
+    stored: dict[str, StoredTensor], family: Family, layer: int, parts: dict[str, tuple[int, ...]]
+) -> tuple[StoredLayout, str]:
     """The layout that the checkpoint has, and what its tensors' names start with."""
+    firsts = [layout.pieces[0].tensors(parts[layout.pieces[0].part])[0][0] for layout in family.layouts]
     stems = [f"{prefix}layers.{{layer}}.{block}." for prefix in _PREFIXES for block in (family.block, "mlp")]
     for stem in stems:
-        for layout in family.layouts:
-            if stem.format(layer=layer) + layout.pieces[0].name.format(expert=0) in stored:
+        for layout, first in zip(family.layouts, firsts, strict=True):
+            if stem.format(layer=layer) + first.format(expert=0) in stored:
                 return layout, stem
-    expected = " or ".join(repr(stems[0].format(layer=layer) + layout.pieces[0].name) for layout in family.layouts)
+    expected = " or ".join(repr(stems[0].format(layer=layer) + first) for first in firsts)
     folder = next(iter(stored.values())).file.parent
     raise InputError(f"{folder}: no tensor {expected}; experts of {family.name!r} are looked for under these names")
 
 
-def _checked(stored: dict[str, StoredTensor], name: str, shape: tuple[int, ...]) -> StoredTensor:
+def _checked(
+    stored: dict[str, StoredTensor], name: str, shape: tuple[int, ...], types: tuple[str, ...]
+) -> StoredTensor:
     if name not in stored:
         folder = next(iter(stored.values())).file.parent
         raise InputError(f"{folder}: tensor {name!r} is in none of its files; is the checkpoint complete?")
     tensor = stored[name]
     if tensor.shape != shape:
         raise InputError(f"{tensor.file}: {name!r} has shape {tensor.shape}, but config.json makes it {shape}")
-    if tensor.dtype not in DTYPES:
-        raise InputError(f"{tensor.file}: {name!r} is {tensor.dtype}; experts are loaded from {', '.join(DTYPES)}")
+    if tensor.dtype not in types:
+        raise InputError(f"{tensor.file}: {name!r} is {tensor.dtype}; it is loaded from {', '.join(types)}")
     return tensor
-
-
-def _numbers(piece: Piece, format: ExpertFormat) -> int:
-    return int(np.prod(piece.stored_shape(format.parts[piece.part])))

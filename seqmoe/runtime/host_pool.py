@@ -45,10 +45,10 @@ class DiskPool:
     def link_to(self, slots: ExpertPool, seconds_per_expert: float) -> link.DiskLink:
         """The link that reads expert ``key`` from its file into a slot; throttled where seconds are given."""
         targets = []
-        for piece, size in zip(self.files.layout.pieces, self.files.sizes, strict=True):
+        for piece in self.files.layout.pieces:
             part = slots.tensors[piece.part][0]
             first = part[piece.rows(tuple(part.shape))]
-            targets.append((first.data_ptr(), part.numel() * part.element_size(), size))
+            targets.append((first.data_ptr(), part.numel() * part.element_size(), first.numel() * part.element_size()))
         paths = [str(file) for file in self.files.files]
         return link.DiskLink(paths, self.files.sources, targets, seconds_per_expert)
 
@@ -70,7 +70,7 @@ def host_pool(files: ExpertFiles, tier: str) -> HostPool:
             f"{files.files[0].parent}: experts are stored as {files.layout.name}; the disk tier reads them into slots "
             "as they are, so use the pageable tier, or save the checkpoint with one tensor per expert"
         )
-    if not all(files.as_in_pool):
+    if not files.as_in_pool:
         stored = ", ".join(sorted(set(files.dtypes)))
         raise InputError(
             f"{files.files[0].parent}: experts are stored as {stored}, but dtype {files.format.dtype!r} is asked for; "

@@ -97,7 +97,7 @@ def move_experts_to_host(experts: list[ExpertsModule], layout: StoredLayout, for
             for name, piece in zip(names, layout.pieces, strict=True):
                 fused = getattr(module, name)
                 for expert in range(count):
-                    piece.place(fused[expert], pool.tensors[piece.part][layer * count + expert])
+                    piece.place((fused[expert],), pool.tensors[piece.part][layer * count + expert])
                 delattr(module, name)
     return pool
 

@@ -129,10 +129,10 @@ def test_a_link_moves_every_part_of_an_expert():
     ],
 )
 def test_placing_a_piece_inverts_its_layout(piece, shape):
-    assert piece.stored_shape((6, 4)) == shape
+    assert piece.tensors((6, 4)) == (("x", shape),)
     stored = torch.arange(24.0)[: shape[0] * shape[1]].reshape(shape)
     part = torch.full((6, 4), -1.0)
-    piece.place(stored, part)
+    piece.place((stored,), part)
     rows = stored.T if piece.transposed else stored
     order = [0, 2, 4, 1, 3, 5] if piece.interleaved else range(len(rows))
     filled = part[piece.rows((6, 4))]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from family_models import CONFIGS, save_tiny
 from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from seqmoe.adapters.base import family_of
 from seqmoe.runtime.checkpoint import Checkpoint
@@ -50,6 +51,32 @@ def test_weights_are_converted_to_the_asked_type(name, stored, asked, tiny_check
     form = family.expert_format(model.config, dtype)
     _assert_same(loaded.host, move_experts_to_host(family.experts(model), family.module_layout, form))
     assert loaded.model.lm_head.weight.dtype == getattr(torch, dtype)
+
+
+def test_packed_experts_of_gpt_oss_are_unpacked(tiny_checkpoint, tmp_path):
+    model = save_tiny("gpt_oss", tmp_path, tiny_checkpoint, dtype=torch.bfloat16, changes={"intermediate_size": 64})
+    experts, hidden, width = 12, 32, 64
+    generator = torch.Generator().manual_seed(1)
+    packed = {}
+    for layer, module in enumerate(model.model.layers):
+        for name, rows, columns in (("gate_up_proj", 2 * width, hidden), ("down_proj", hidden, width)):
+            blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8, generator=generator)
+            scales = torch.randint(110, 140, (experts, rows, columns // 32), dtype=torch.uint8, generator=generator)
+            setattr(module.mlp.experts, name, torch.nn.Parameter(convert_moe_packed_tensors(blocks, scales)))
+            stem = f"model.layers.{layer}.mlp.experts.{name}"
+            packed |= {f"{stem}_blocks": blocks, f"{stem}_scales": scales, stem: None}
+    _edit(tmp_path, lambda tensors: [tensors.pop(name) for name in packed if name in tensors])
+    _edit(tmp_path, lambda tensors: tensors.update({k: v for k, v in packed.items() if v is not None}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = Checkpoint.open(tmp_path, "auto")
+    loaded = load(checkpoint)
+    expected = move_experts_to_host(
+        checkpoint.family.experts(model), checkpoint.family.module_layout, checkpoint.format
+    )
+    _assert_same(loaded.host, expected)
+    assert loaded.model.lm_head.weight.dtype == torch.bfloat16
 
 
 def _assert_same(pool: ExpertPool, expected: ExpertPool) -> None:
