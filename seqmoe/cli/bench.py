@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +25,13 @@ def bench(
     repeat: Annotated[int | None, typer.Option(help="Repeats per cell; default: the profile's.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the prompt choice, or of training.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads of every system, or of every cell of a study.")] = 1,
-    traces: Annotated[str | None, typer.Option(help="Traces for a study: a file, a store or an hf:// address.")] = None,
+    traces: Annotated[
+        str | None,
+        typer.Option(help="Traces: of a study a file, a store or an hf:// address; to replay a file or its folder."),
+    ] = None,
+    predictor: Annotated[
+        Path | None, typer.Option(help="Predictor of replayed routing, trained on the traces' training part.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and start nothing.")] = False,
     as_json: JsonFlag = False,
@@ -45,12 +52,15 @@ def bench(
             raise InputError(
                 f"--repeat {repeat}: the cells of study {study.suite.name!r} are computed once; use --seed"
             )
+        if predictor is not None:
+            raise InputError(f"--predictor {predictor}: study {study.suite.name!r} makes its own")
         again += [] if traces is None else ["--traces", traces]
         _print(_run_study(home, study, traces, shared), suite, profile, again, dry_run, as_json)
         return
-    if traces is not None:
-        raise InputError(f"--traces {traces}: suite {suite!r} runs systems; traces are for studies such as fig8")
-    result = run_suite(home, suite, repeats=repeat, progress=console_progress(), **shared)
+    for option, value in (("--traces", traces), ("--predictor", predictor)):
+        again += [] if value is None else [option, str(value)]
+    shared |= {"traces": traces, "predictor": predictor, "progress": console_progress()}
+    result = run_suite(home, suite, repeats=repeat, **shared)
     _print(result, suite, profile, again, dry_run, as_json)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from seqmoe.harness.record import Record
 from seqmoe.harness.weights import has_predictor
+from seqmoe.spec.suite import REPLAY
 
 CONDITIONS = ("device", "weights")
 
@@ -73,9 +74,11 @@ def _conditions(record: Record) -> dict[tuple[object, ...], object]:
     }
     if "model" in weights and weights["model"] is None:
         return found
-    found["model", host, cell.model] = weights.get("model")
+    # Replayed routing has traces in a model's place, and a predictor for each kind.
+    whose = (host, cell.model, cell.routing, cell.dataset if cell.routing == REPLAY else "")
+    found["model", *whose] = weights.get("model")
     if has_predictor(cell):
-        found["predictor", host, cell.model] = weights.get("predictor")
+        found["predictor", *whose, cell.predictor] = weights.get("predictor")
     return found
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from seqmoe.harness.models import checkpoint_folder, load_tokenizer
 from seqmoe.harness.prompts import Unavailable, load_prompts
+from seqmoe.predictor.online import ONLINE
 from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell
+from seqmoe.spec.prediction import TRAINED
+from seqmoe.spec.suite import REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 
@@ -32,6 +34,17 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
     for name in dict.fromkeys(cell.hardware for cell in cells if cell.hardware != "host"):
         with _blaming(suite, "hardware", name):
             load_hardware(home, name)
+    for name in dict.fromkeys(cell.model for cell in cells):
+        with _blaming(suite, "models", name):
+            load_model(home, name)
+    for name, residency in dict.fromkeys((cell.model, cell.residency) for cell in cells):
+        with _blaming(suite, "residency", residency, f"model {name!r}: "):
+            load_model(home, name).geometry.slots(residency)
+    for name in dict.fromkeys(cell.predictor for cell in cells if cell.predictor):
+        with _blaming(suite, "predictor", name):
+            if name not in (*ONLINE, *TRAINED):
+                raise InputError(f"unknown; {nearest(name, (*ONLINE, *TRAINED))}")
+    cells = [cell for cell in cells if cell.routing != REPLAY]
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         with _blaming(suite, "dataset", dataset):
             load_prompts(home, dataset, 1)
@@ -41,9 +54,6 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
     for name in dict.fromkeys(cell.model for cell in cells):
         with _blaming(suite, "models", name):
             checkpoint_folder(load_model(home, name))
-    for name, residency in dict.fromkeys((cell.model, cell.residency) for cell in cells):
-        with _blaming(suite, "residency", residency, f"model {name!r}: "):
-            load_model(home, name).geometry.slots(residency)
     _check_contexts(home, suite, cells)
 
 

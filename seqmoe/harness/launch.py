@@ -11,10 +11,11 @@ from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable, load_prompts
 from seqmoe.harness.record import Status
+from seqmoe.harness.replays import Replays
 from seqmoe.spec.baseline import Baseline, find_baseline, load_baselines
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell
+from seqmoe.spec.suite import REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 
@@ -34,14 +35,17 @@ class Launcher(Protocol):
 class HomeLauncher:
     """Our own runtime with this interpreter, baselines with the interpreter of their own environment."""
 
-    def __init__(self, home: Home, environment: Mapping[str, Any]) -> None:
+    def __init__(self, home: Home, environment: Mapping[str, Any], replays: Replays | None = None) -> None:
         self._home = home
+        self._replays = replays or Replays(home)
         self._devices = Devices(home, environment)
         self._baselines = load_baselines(home.baselines)
         self._datasets: set[str] = set()
 
     def group(self, cell: Cell) -> str:
-        """Our systems share one worker per model; so do the cells of each baseline."""
+        """Our systems share one worker per model or set of traces; so do the cells of each baseline."""
+        if cell.routing == REPLAY:
+            return f"seqmoe replay {cell.dataset}"
         worker = "seqmoe" if cell.system in SYSTEMS else self._baseline(cell).key
         return f"{worker} {cell.model}"
 
@@ -49,10 +53,16 @@ class HomeLauncher:
         """Lane, capability matrix, environment, weights, prompts: in this order, the cheapest first."""
         if cell.lane == "simulated":
             return Status("unsupported", "the simulated lane has no worker", "run the lanes measured and emulated")
+        if cell.routing == REPLAY and cell.system not in SYSTEMS:
+            return Status("unsupported", "only our own runtime replays routing", "name one of our systems")
         found = None if cell.system in SYSTEMS else self._baseline_obstacle(cell, self._baseline(cell))
         if found is not None:
             return found
         try:
+            if cell.routing == REPLAY:
+                self._replays.path(cell.dataset)
+                self._replays.predictor(cell)
+                return None
             checkpoint_folder(load_model(self._home, cell.model))
             self._find_dataset(cell.dataset)
         except Unavailable as error:

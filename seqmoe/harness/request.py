@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from seqmoe.harness.devices import Devices
+from seqmoe.harness.dilations import Dilations
 from seqmoe.harness.models import checkpoint_folder, load_tokenizer, model_file
 from seqmoe.harness.prompts import load_prompts
+from seqmoe.harness.replays import Replays
 from seqmoe.spec.baseline import find_baseline, load_baselines
 from seqmoe.spec.choice import choose_model
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell
+from seqmoe.spec.suite import REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 PROTOCOL = 1
@@ -24,8 +26,17 @@ PROTOCOL = 1
 class Requests:
     """Builds requests; prompts are tokenized once per workload. Every system gets the same ids."""
 
-    def __init__(self, home: Home, environment: Mapping[str, Any], threads: int) -> None:
+    def __init__(
+        self,
+        home: Home,
+        environment: Mapping[str, Any],
+        threads: int,
+        replays: Replays | None = None,
+        dilations: Dilations | None = None,
+    ) -> None:
+        self._dilations = dilations or Dilations()
         self._home = home
+        self._replays = replays or Replays(home)
         self._devices = Devices(home, environment)
         self._threads = threads
         self._baselines = load_baselines(home.baselines)
@@ -36,6 +47,8 @@ class Requests:
 
         Raises `InputError` for a model or data set that is declared wrongly, `Unavailable` for one that is not here.
         """
+        if cell.routing == REPLAY:
+            return self._replayed(cell)
         folder = checkpoint_folder(load_model(self._home, cell.model))
         own = cell.system in SYSTEMS
         model_format = "hf" if own else find_baseline(self._baselines, cell.system).model_format
@@ -51,12 +64,27 @@ class Requests:
             "options": self._options(cell) if own else {},
         }
 
+    def _replayed(self, cell: Cell) -> dict[str, Any]:
+        """Nothing is loaded and nothing is said: the traces take the place of model and prompts."""
+        return {
+            "protocol": PROTOCOL,
+            "cell": asdict(cell),
+            "model_path": "",
+            "model_format": "hf",
+            "prompts": [],
+            "decode_tokens": cell.decode_tokens,
+            "device": self._devices.of(cell),
+            "threads": self._threads,
+            "replay": self._replays.options(cell) | {"dilation": self._dilations.of(cell)},
+        }
+
     def _options(self, cell: Cell) -> dict[str, Any]:
         """What only our runtime takes: the imitated pace, and the predictor that lies with the model."""
         emulated = cell.lane == "emulated"
         predictor = choose_model(self._home, cell.model).predictor
         return {
             "pace": asdict(load_hardware(self._home, cell.hardware).emulated_pace) if emulated else None,
+            "dilation": self._dilations.of(cell),
             "predictor": None if predictor is None else str(predictor),
         }
 

@@ -13,6 +13,7 @@ from seqmoe.harness import link_check, same_answer
 from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.declared_cells import check_cells
 from seqmoe.harness.devices import Devices
+from seqmoe.harness.dilations import Dilations
 from seqmoe.harness.executors.base import Executor, Outcome
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.failures import failed_cells
@@ -22,13 +23,14 @@ from seqmoe.harness.launch import HomeLauncher, Launcher
 from seqmoe.harness.plan import Plan, Run, make_plan
 from seqmoe.harness.progress import ProgressReport, SilentProgress
 from seqmoe.harness.record import SCHEMA, Observations, Record, Status
+from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import Requests
 from seqmoe.harness.selection import choose, find_suite
 from seqmoe.harness.store import Store, latest, read_records, store_path
 from seqmoe.harness.weights import Weights
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell, Suite
+from seqmoe.spec.suite import REPLAY, Cell, Suite
 
 _log = logging.getLogger(__name__)
 
@@ -74,12 +76,15 @@ def run_suite(
     progress: ProgressReport | None = None,
     threads: int = 1,
     timeout: float = 900.0,
+    traces: str | None = None,
+    predictor: Path | None = None,
     launcher: Launcher | None = None,
 ) -> SweepResult:
     """Run what the store of this host does not have yet of a suite (a name of suites/, or a file).
 
     ``only`` chooses cells (see `seqmoe.harness.selection.choose`), ``repeats`` overrides the profile's, ``timeout`` is
-    in seconds per request, ``resume=False`` runs everything again. A cell that fails is recorded once and leaves the
+    in seconds per request, ``resume=False`` runs everything again. ``traces`` and ``predictor`` are for cells with
+    replayed routing, see `seqmoe.harness.replays.Replays`. A cell that fails is recorded once and leaves the
     rest alone. Raises `InputError` for anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT
     and SIGTERM, with every finished run stored and no worker left.
     """
@@ -91,8 +96,15 @@ def run_suite(
     if min(count, threads) < 1:
         raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
     environment = fingerprint(home) | {"threads": threads}
-    launch = launcher or HomeLauncher(home, environment)
-    devices, weights = Devices(home, environment), Weights(home)
+    replays = Replays(home, traces, predictor)
+    if not any(cell.routing == REPLAY for cell in cells):
+        for option, given in (("--traces", traces), ("--predictor", predictor)):
+            if given is not None:
+                raise InputError(f"{option} {given}: no chosen cell of suite {found.name!r} replays routing")
+    if not dry_run:
+        replays.prepare(cells, _log.warning)
+    launch = launcher or HomeLauncher(home, environment, replays)
+    devices, weights = Devices(home, environment), Weights(home, replays)
     path = store_path(home.results, environment["host"], found.name)
 
     def environment_of(cell: Cell) -> dict[str, Any]:
@@ -116,7 +128,8 @@ def run_suite(
         return result(plan_for(records), 0, records)
     with interruptible(), Store(path) as store:
         plan, before = plan_for(store.records), len(store.records)
-        with LocalExecutor(launch, Requests(home, environment, threads), threads, timeout) as executor:
+        requests = Requests(home, environment, threads, replays, Dilations(store.records))
+        with LocalExecutor(launch, requests, threads, timeout) as executor:
             Sweep(store, environment_of, progress or SilentProgress()).carry_out(plan, executor)
         return result(plan, len(store.records) - before, store.records)
 

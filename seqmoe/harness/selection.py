@@ -22,7 +22,10 @@ class Chosen(Protocol):
 
 
 C = TypeVar("C", bound=Chosen)
-_FIELDS = ("system", "model", "lane", "panel", "dataset", "hardware", "residency", "batch", "prompts", "decode_tokens")
+_FIELDS = (
+    "system", "model", "lane", "panel", "dataset", "hardware", "residency", "batch", "prompts", "decode_tokens",
+    "routing", "predictor",
+)  # fmt: skip
 # A bare word names one of these; a number could mean several fields, so those need "field=value".
 _WORDS = ("system", "model", "lane", "panel", "dataset", "hardware")
 _NUMBERS = ("residency", "minutes")

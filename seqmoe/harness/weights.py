@@ -6,11 +6,12 @@ from pathlib import Path
 
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable
+from seqmoe.harness.replays import Replays
 from seqmoe.spec.choice import choose_model
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell
+from seqmoe.spec.suite import REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 _FILES = ("config.json", "tokenizer.json")
@@ -19,8 +20,9 @@ _FILES = ("config.json", "tokenizer.json")
 class Weights:
     """Digests of one sweep: every model is read once, so that all its records agree on what they ran on."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, replays: Replays | None = None) -> None:
         self._home = home
+        self._replays = replays or Replays(home)
         self._models: dict[str, str | None] = {}
         self._predictors: dict[str, str | None] = {}
 
@@ -29,6 +31,8 @@ class Weights:
 
         Raises `InputError` for a model that is declared wrongly.
         """
+        if cell.routing == REPLAY:
+            return self._replays.weights(cell)
         if cell.model not in self._models:
             self._models[cell.model] = self._model(cell.model)
             self._predictors[cell.model] = self._predictor(cell.model)

@@ -25,6 +25,7 @@ from seqmoe.runtime.dilation import HEAVIEST, emulation_of
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
+from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
@@ -59,12 +60,13 @@ class Request:
     device: str
     threads: int
     options: Options = Options()
+    replay: Replay | None = None
     warmup: bool = True
 
     def __post_init__(self) -> None:
         if self.protocol != PROTOCOL:
             raise ValueError(f"protocol = {self.protocol}: this worker speaks {PROTOCOL}")
-        if not self.prompts:
+        if not self.prompts and self.replay is None:
             raise ValueError("prompts: none given")
 
 
@@ -77,6 +79,7 @@ class Worker:
         self._loaded = ""
         self._answers: list[Generation] = []
         self._workload: tuple[Any, ...] = ()
+        self._replays = ReplayRunner()
         self._emulations: dict[tuple[Pace, str | None], Emulation] = {}
 
     def serve(self, lines: TextIO) -> None:
@@ -92,12 +95,19 @@ class Worker:
                 self._emit(event="error", kind="invalid", reason=str(error), hint="")
             except MemoryError as error:
                 self._emit(event="error", kind="oom", reason=str(error) or "host memory", hint="use a smaller model")
+        self._replays.close()
         if self._engine is not None:
             self._engine.close()
 
     def run(self, request: Request) -> None:
         """Load, place, warm up, and decode every prompt of one request."""
         spec = system(request.cell.system)
+        if request.replay is not None:
+            cell = request.cell
+            case = ReplayCase(spec, cell.residency, cell.batch, request.decode_tokens)
+            torch.set_num_threads(request.threads)
+            self._replays.run(request.replay, case, self._emit)
+            return
         if request.model_format != "hf":
             raise InputError(f"model_format = {request.model_format!r}: the runtime loads 'hf' checkpoints")
         if request.device != "cpu":

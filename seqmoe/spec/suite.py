@@ -10,8 +10,13 @@ from pathlib import Path
 
 from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.system import SYSTEMS
 
 LANES = ("measured", "emulated", "simulated")
+# Where routing comes from: the running model, or traces that stand in for one.
+MODEL, REPLAY = ROUTINGS = ("model", "replay")
+# Fields that came later: a cell that leaves them alone keeps the key that its records have.
+_LATER = {"routing": MODEL, "predictor": ""}
 SCHEMA = 1
 
 
@@ -19,7 +24,9 @@ SCHEMA = 1
 class Cell:
     """One point of a comparison. ``residency`` is the share of all experts on the device, 1.0 for full load.
 
-    ``hardware`` is the profile that an emulated or simulated cell imitates, "host" for a measured one.
+    ``hardware`` is the profile that an emulated or simulated cell imitates, "host" for a measured one. With ``routing``
+    "replay" the data set is the name of traces, a prompt one of their requests. ``predictor`` is the kind that a system
+    with forecasts runs with, empty for the model's own.
     """
 
     suite: str
@@ -34,16 +41,20 @@ class Cell:
     decode_tokens: int
     hardware: str = "host"
     seed: int = 0
+    routing: str = MODEL
+    predictor: str = ""
 
     @property
     def key(self) -> str:
         """Twelve hex digits that identify the cell; results are resumed by it."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        fields = {name: value for name, value in asdict(self).items() if _LATER.get(name) != value}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def label(self) -> str:
         """A short name for progress and tables."""
-        return f"{self.system} {self.model} {self.residency:.0%} {self.lane}"
+        predictor = f" {self.predictor}" if self.predictor else ""
+        return f"{self.system}{predictor} {self.model} {self.residency:.0%} {self.lane}"
 
     @property
     def detail(self) -> str:
@@ -65,8 +76,14 @@ class Block:
     decode_tokens: tuple[int, ...]
     batch: tuple[int, ...] = (1,)
     hardware: str = "host"
+    routing: str = MODEL
+    predictor: str = ""
 
     def __post_init__(self) -> None:
+        if self.routing not in ROUTINGS:
+            raise ValueError(f"routing = {self.routing!r}; {nearest(self.routing, ROUTINGS)}")
+        if self.routing == REPLAY and self.lane != "emulated":
+            raise ValueError(f"routing = {REPLAY!r}: lane {self.lane!r} needs a model; only 'emulated' does without")
         if self.lane not in LANES:
             raise ValueError(f"lane = {self.lane!r}; {nearest(self.lane, LANES)}")
         if (self.lane == "measured") != (self.hardware == "host"):
@@ -137,6 +154,8 @@ class Suite:
                     decode_tokens=decode_tokens,
                     hardware=block.hardware,
                     seed=seed,
+                    routing=block.routing,
+                    predictor=block.predictor if _has_predictor(name) else "",
                 )
                 cells.setdefault(cell.key, cell)
         return list(cells.values())
@@ -145,6 +164,10 @@ class Suite:
 def _residency_of(system: str, residency: float) -> float:
     """Full load holds everything whatever the axis says, so it is one cell, not four."""
     return 1.0 if system == "full" else residency
+
+
+def _has_predictor(system: str) -> bool:
+    return system in SYSTEMS and SYSTEMS[system].predictor != "none"
 
 
 def load_suite(path: Path) -> Suite:

@@ -52,7 +52,7 @@ def test_an_obstacle_or_a_later_result_is_no_failure() -> None:
 def test_bench_counts_failed_cells_and_its_own_advice_works(home, monkeypatch, capsys) -> None:
     monkeypatch.chdir(home.work)
     behaviour = {"lru": "oom"}
-    monkeypatch.setattr(runner, "HomeLauncher", lambda home, environment: FakeLauncher(home, behaviour))
+    monkeypatch.setattr(runner, "HomeLauncher", lambda home, environment, replays: FakeLauncher(home, behaviour))
 
     def bench(*arguments):
         monkeypatch.setattr(sys, "argv", ["seqmoe", "bench", *arguments, "--json"])

@@ -76,6 +76,7 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
         # a layer lasts 1 ms (100 tok/s, 10 layers), an expert of 10 MB half of that at 20 GB/s
         "options": {
             "pace": {"layer_seconds": pytest.approx(1e-3), "expert_seconds": pytest.approx(5e-4)},
+            "dilation": None,
             "predictor": None,
         },
     }
@@ -85,7 +86,7 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
 def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(home) -> None:
     write_predictor(home.work / "checkpoint", b"")
     options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
-    assert options == {"pace": None, "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE)}
+    assert options == {"pace": None, "dilation": None, "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE)}
 
 
 def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:
