@@ -9,7 +9,8 @@ A step is ``begin(position)``, then the compiled code's calls of the function at
 ``finish()``, which raises what failed in between (a failed layer gives zeros, and so do all after it). ``begin`` takes
 functions of the layer's number that are called inside of it: ``needed`` before any of the ``distinct()`` experts is
 made resident, ``routed`` thereafter, at the layers in ``triggers`` only, and ``done`` at the layer's end; without a
-pipeline only ``done``. ``experts`` and ``weights`` hold the routing of the layers that were passed.
+pipeline only ``done``. ``experts`` and ``weights`` hold the routing of the layers that were passed,
+``placing_ns`` how long it took to make experts resident, stalls and functions included.
 """
 
 from __future__ import annotations

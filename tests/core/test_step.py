@@ -74,6 +74,7 @@ def test_layers_are_bit_equal_to_the_kernel(tokens, slots):
         step.finish()
         assert np.array_equal(step.experts, index)
         assert np.array_equal(step.weights, routing)
+        assert step.placing_ns > 0
     if slots is not None:
         counts = weights.pipeline.statistics()
         assert counts["needed"] == counts["hits"] + counts["misses"]

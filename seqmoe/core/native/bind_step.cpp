@@ -73,6 +73,8 @@ void bind_step(nb::module_& module) {
                    "Experts of the layers passed so far, int32 [layers, tokens, choices].")
       .def_prop_ro("weights", [](DecodeStep& self) { return per_row(self, self.routed_weights()); },
                    "Their weights, float32 [layers, tokens, choices].")
+      .def_prop_ro("placing_ns", &DecodeStep::placing_ns,
+                   "Nanoseconds of the step from each layer's start to its kernel, stalls and callbacks included.")
       .def("distinct", [](DecodeStep& self) { return to_numpy(std::vector<int32_t>(self.distinct())); },
            "The distinct experts of the layer in progress, int32 [n]; for `needed` and `routed`.")
       .def(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -54,6 +55,8 @@ class DecodeStep {
   size_t tokens() const { return call_.tokens; }
   size_t choices() const { return call_.choices; }
   int32_t layers() const { return layers_; }
+  // From each layer's start to its kernel, in the step so far: stalls and callbacks included.
+  int64_t placing_ns() const { return std::chrono::nanoseconds(placing_).count(); }
 
   // Routing of the layers that this step has passed, [layers, tokens, choices].
   int32_t* routed_experts() { return routed_experts_.data(); }
@@ -65,6 +68,7 @@ class DecodeStep {
     hooks_ = std::move(hooks);
     position_ = position;
     passed_ = 0;
+    placing_ = {};
     failure_ = nullptr;
   }
 
@@ -98,6 +102,7 @@ class DecodeStep {
     if (number != passed_ || number >= layers_)
       throw std::runtime_error("the compiled step came to MoE layer " + std::to_string(number) + " where layer " +
                                std::to_string(passed_) + " was expected");
+    const Clock::time_point start = Clock::now();
     const int32_t layer = passed_++;
     int32_t* const experts = routed_experts_.data() + layer * rows();
     for (size_t row = 0; row < rows(); ++row) {
@@ -111,20 +116,21 @@ class DecodeStep {
     call_.slots = slot_of_row_.data();
     call_.contribution = contribution_.data();
     if (pipeline_)
-      through_pool(layer, experts);
+      through_pool(layer, experts, start);
     else
-      at_full_load(layer, experts);
+      at_full_load(layer, experts, start);
     reduce_contributions(call_.tokens, call_.choices, call_.hidden, contribution_.data(), out);
     if (hooks_.done) hooks_.done(layer);
   }
 
-  void at_full_load(int32_t layer, const int32_t* experts) {
+  void at_full_load(int32_t layer, const int32_t* experts, Clock::time_point start) {
     for (size_t row = 0; row < rows(); ++row) slot_of_row_[row] = layer * experts_ + experts[row];
+    placing_ += Clock::now() - start;
     kernel_(call_);
   }
 
   // An event that needs more experts than the pool has slots is computed in groups, as outside of compiled code.
-  void through_pool(int32_t layer, const int32_t* experts) {
+  void through_pool(int32_t layer, const int32_t* experts, Clock::time_point start) {
     distinct_.assign(experts, experts + rows());
     if (call_.tokens > 1) {
       std::sort(distinct_.begin(), distinct_.end());
@@ -141,7 +147,9 @@ class DecodeStep {
       for (size_t i = 0; i < group_.size(); ++i) slot_of_expert_[group_[i]] = slot_of_group_[i];
       for (size_t row = 0; row < rows(); ++row) slot_of_row_[row] = slot_of_expert_[experts[row]];
       for (const int32_t expert : group_) slot_of_expert_[expert] = kAbsent;
+      placing_ += Clock::now() - start;
       kernel_(call_);
+      start = Clock::now();
     }
   }
 
@@ -154,6 +162,7 @@ class DecodeStep {
   StepHooks hooks_;
   int64_t position_ = 0;
   int32_t passed_ = 0;
+  Clock::duration placing_{};
   std::exception_ptr failure_;
   std::vector<int32_t> routed_experts_;
   std::vector<float> routed_weights_;
