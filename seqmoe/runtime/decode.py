@@ -1,14 +1,18 @@
-"""Greedy decoding with a static cache: one prompt in, a fixed number of tokens out, a timestamp for each."""
+"""Greedy decoding: prompts in, a fixed number of tokens out of each, a timestamp for each step."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import DynamicCache, StaticCache
+
+from seqmoe.runtime.cache import Batch, new_cache
+from seqmoe.runtime.offload import Router
+
+OnToken = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -37,48 +41,87 @@ class Generation:
 
 
 class Decoder:
-    """Greedy decode loop over one model. Every prompt gets a static key-value cache of its size.
+    """Greedy decode loop over one model; every batch gets a key-value cache of its size.
 
-    Without ``static_cache`` it gets a growing one, for models whose cache cannot lie at fixed addresses.
+    Where the family allows ``static_cache`` it lies at fixed addresses. Others keep a context that summarises blocks of
+    a row, which padding would shift: only prompts of one length run together there, the others after them.
     """
 
-    def __init__(self, model: Any, static_cache: bool = True) -> None:
+    def __init__(self, model: Any, static_cache: bool, router: Router) -> None:
         self._model = model
-        self._static = static_cache
+        self._static_cache = static_cache
+        self._router = router
         end = model.config.eos_token_id
-        self._end = [] if end is None else [end] if isinstance(end, int) else list(end)
+        self._end = torch.tensor([] if end is None else [end] if isinstance(end, int) else list(end), dtype=torch.long)
+
+    def batches(self, prompts: list[list[int]]) -> Iterator[list[int]]:
+        """Which prompts run together, by their places."""
+        if self._static_cache or len({len(prompt) for prompt in prompts}) == 1:
+            yield list(range(len(prompts)))
+            return
+        for length in sorted({len(prompt) for prompt in prompts}):
+            yield [place for place, prompt in enumerate(prompts) if len(prompt) == length]
 
     @torch.inference_mode()
     def generate(
-        self,
-        prompt: list[int],
-        tokens: int,
-        keep_logits: bool = False,
-        on_token: Callable[[int, int], None] | None = None,
-    ) -> Generation:
-        """Emit exactly ``tokens`` tokens after ``prompt``; end-of-text is never chosen, as when engines ignore it.
+        self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, on_token: OnToken | None = None
+    ) -> list[Generation]:
+        """Emit exactly ``tokens`` tokens after each prompt, all together; see `batches`.
 
-        ``on_token(index, token)`` is called after each token, outside the time between its neighbours' timestamps only
-        as far as it is quick.
+        End-of-text is never chosen, as when engines ignore it. ``on_token(index, token)`` is called once a step with
+        the first prompt's token.
         """
-        result = Generation(time.perf_counter_ns())
-        config = self._model.config
-        cache = (
-            StaticCache(config=config, max_cache_len=len(prompt) + tokens)
-            if self._static
-            else DynamicCache(config=config)
-        )
-        ids = torch.tensor([prompt])
-        for _ in range(tokens):
-            logits = self._model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
-            allowed = logits.clone()
-            allowed[self._end] = -torch.inf
-            token = int(allowed.argmax())
-            result.token_ns.append(time.perf_counter_ns())
-            result.tokens.append(token)
-            if keep_logits:
-                result.logits.append(logits)
+        request_ns = time.perf_counter_ns()
+        results = [Generation(request_ns) for _ in prompts]
+        batch = Batch(prompts, tokens)
+        cache = self.new_cache(batch.length)
+        ids = batch.ids
+        self._router.begin_prompt(batch.real)
+        for index in range(tokens):
+            began = time.perf_counter_ns()
+            if index:
+                self._router.begin_step()
+            before = self._counters()
+            logits, chosen = self.step(ids, batch, cache, index)
+            found = chosen[:, 0].tolist()
+            now = time.perf_counter_ns()
+            after = self._counters()
+            for row, result in enumerate(results):
+                result.tokens.append(found[row])
+                result.token_ns.append(now)
+                if keep_logits:
+                    result.logits.append(logits[row])
             if on_token is not None:
-                on_token(len(result.tokens) - 1, token)
-            ids = torch.tensor([[token]])
-        return result
+                on_token(index, found[0])
+            if index:
+                placing, predictor, stall = (new - old for new, old in zip(after, before, strict=True))
+                whole = time.perf_counter_ns() - began
+                self._router.timers.step(whole, now - began, int(placing), int(predictor), stall)
+            ids = chosen
+        return results
+
+    def step(self, ids: torch.Tensor, batch: Batch, cache: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward: logits [batch, vocabulary] and the chosen tokens [batch, 1], without a look at either."""
+        logits = self._model(
+            input_ids=ids,
+            attention_mask=batch.mask(index),
+            position_ids=batch.positions(index),
+            cache=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        return self.choose(logits)
+
+    def new_cache(self, length: int) -> Any:
+        """A cache for sequences of up to ``length`` tokens."""
+        return new_cache(self._model.config, self._static_cache, length)
+
+    def choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``logits`` themselves, and the greedy choice that is no end of text."""
+        allowed = logits.index_fill(1, self._end, -torch.inf)
+        return logits, allowed.argmax(-1, keepdim=True)
+
+    def _counters(self) -> tuple[float, float, float]:
+        placement = self._router.placement
+        stall = 0.0 if placement.pipeline is None else float(placement.pipeline.statistics()["stall_seconds"])
+        return self._router.timers.placing_ns, placement.predictor_ns, stall

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.checkpoint import Checkpoint
-from seqmoe.runtime.decode import Decoder, Generation
+from seqmoe.runtime.decode import Decoder, Generation, OnToken
 from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
 from seqmoe.runtime.loading import load
-from seqmoe.runtime.offload import FullLoad, Offloaded, Router
+from seqmoe.runtime.offload import Router
+from seqmoe.runtime.offloaded import FullLoad, Offloaded
+from seqmoe.runtime.retention import Offline
+from seqmoe.runtime.timers import StepTimers
 from seqmoe.spec.system import SystemSpec
 
 
 class Engine:
-    """One model on this host, its experts in the host pool."""
+    """One model on this host, its experts in the host pool; at full load until another system is placed."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        loaded = load(checkpoint)
+    def __init__(self, checkpoint: Checkpoint, tier: str = "pageable") -> None:
+        loaded = load(checkpoint, tier)
         self.checkpoint = checkpoint
         self.tokenizer = checkpoint.tokenizer
         self.geometry = checkpoint.geometry
         self.host = loaded.host
-        self.router = Router(loaded.experts, self.geometry.experts, FullLoad(self.host.resident(), self.geometry))
-        self._decoder = Decoder(loaded.model, checkpoint.family.static_cache)
+        self.router = Router(loaded.experts)
+        self._decoder = Decoder(loaded.model, checkpoint.family.static_cache, self.router)
 
     @staticmethod
-    def load(source: Path | str) -> Engine:
-        """Load a checkpoint folder or hub id in float32, its experts into the host pool."""
-        return Engine(Checkpoint.open(source))
+    def load(source: Path | str, dtype: str = "float32", tier: str = "pageable") -> Engine:
+        """Load a checkpoint folder or hub id, its experts into the host pool."""
+        return Engine(Checkpoint.open(source, dtype), tier)
 
     def place_full(self) -> None:
         """Full load: every expert resident, at this host's own speed."""
         self._stop()
         self.pacer = None
+        self.router.eager = False
         self.router.placement = FullLoad(self.host.resident(), self.geometry)
 
     def place(
-        self, spec: SystemSpec, residency: float, predictor: Predictor | None, emulation: Emulation | None
+        self,
+        spec: SystemSpec,
+        residency: float,
+        predictor: Predictor | None,
+        emulation: Emulation | None,
+        offline: Offline | None = None,
     ) -> None:
-        """Choose a system; an offloaded one starts with an empty pool. Without emulation the link is a plain copy."""
-        self.place_full()
+        """Choose a system; an offloaded one starts with an empty pool. Without emulation the link is a plain copy.
+
+        ``offline`` is what the system must know from other traces. Raises ``ValueError`` where it is missing.
+        """
+        self._stop()
         self.pacer = LayerPacer(emulation.pace.layer_seconds, emulation.factor) if emulation is not None else None
+        self.router.eager = spec.execution == "eager"
         if spec.retention == "all":
+            self.router.placement = FullLoad(self.host.resident(), self.geometry)
             return
         self.router.placement = Offloaded(
             self.host,
@@ -53,6 +66,7 @@ class Engine:
             predictor if spec.predictor != "none" else None,
             emulation.link_seconds_per_expert if emulation else 0.0,
             emulation.overlap_ratio if emulation else float(self.geometry.experts),
+            offline,
         )
 
     @property
@@ -64,21 +78,38 @@ class Engine:
     def pacer(self, pacer: LayerPacer | None) -> None:
         self.router.pacer = pacer
 
-    def generate(
-        self,
-        prompt: list[int],
-        tokens: int,
-        keep_logits: bool = False,
-        on_token: Callable[[int, int], None] | None = None,
-    ) -> Generation:
-        """Greedy decoding of one prompt through the chosen placement; see `Decoder.generate`.
+    @property
+    def timers(self) -> StepTimers:
+        """Where the time of the decode steps went; meaningless for padded layers."""
+        return self.router.timers
 
-        Raises ``ValueError`` for lengths that the model cannot take.
+    def generate(
+        self, prompt: list[int], tokens: int, keep_logits: bool = False, on_token: OnToken | None = None
+    ) -> Generation:
+        """Greedy decoding of one prompt; see `generate_batch`."""
+        return self.generate_batch([prompt], tokens, keep_logits, on_token)[0]
+
+    def generate_batch(
+        self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, on_token: OnToken | None = None
+    ) -> list[Generation]:
+        """Greedy decoding of prompts of any lengths through the chosen placement; see `Decoder.generate`.
+
+        Raises ``ValueError`` for lengths that the model cannot take, and more prompts than the pool can serve.
         """
-        self.checkpoint.check_lengths(prompt, tokens)
-        self.router.placement.begin_request()
-        with decoding(self.pacer, on_token) as first_then:
-            return self._decoder.generate(prompt, tokens, keep_logits, first_then)
+        if not prompts:
+            raise ValueError("no prompts given")
+        for prompt in prompts:
+            self.checkpoint.check_lengths(prompt, tokens)
+        if not self.router.placed:
+            self.place_full()
+        results: dict[int, Generation] = {}
+        for places in self._decoder.batches(prompts):
+            self.router.placement.begin_request(len(places))
+            with decoding(self.pacer, on_token) as first_then:
+                together = [prompts[place] for place in places]
+                found = self._decoder.generate(together, tokens, keep_logits, first_then)
+            results |= zip(places, found, strict=True)
+        return [results[place] for place in range(len(prompts))]
 
     @property
     def offloaded(self) -> Offloaded | None:
@@ -87,7 +118,7 @@ class Engine:
         return placement if isinstance(placement, Offloaded) else None
 
     def _stop(self) -> None:
-        if self.offloaded is not None:
+        if self.router.placed and self.offloaded is not None:
             self.offloaded.stop()
 
     def close(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.core.pipeline import OffloadPipeline
-from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.prompt import PromptEvent
+from seqmoe.runtime.retention import Retention
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
 
@@ -16,66 +19,116 @@ class ForecastDriver:
     """Runs the predictor at its trigger layers and hands its forecast to the cache and to the prefetcher.
 
     A trigger after the routing of each of the predictor's layer ranges, by default the two halves, covers the layers of
-    that range, so that the forecast's overlap window is a whole step (paper, sections 5 and 6.1).
+    that range, so that the forecast's overlap window is a whole step (paper, sections 5 and 6.1). A prompt's tokens are
+    all taken in after its last layer. Several requests are one to the predictor: it reads their mean.
     """
 
     def __init__(
-        self, spec: SystemSpec, geometry: Geometry, predictor: Predictor, table: SlotTable, pipeline: OffloadPipeline
+        self,
+        spec: SystemSpec,
+        geometry: Geometry,
+        predictor: Predictor,
+        retention: Retention,
+        pipeline: OffloadPipeline,
     ) -> None:
         if (predictor.layers, predictor.experts) != (geometry.layers, geometry.experts):
             raise ValueError(
                 f"predictor for {predictor.layers} x {predictor.experts} experts, "
                 f"but the model has {geometry.layers} x {geometry.experts}"
             )
-        self._spec = spec
-        self._geometry = geometry
         self._predictor = predictor
-        self._table = table
+        self._retention = retention
         self._pipeline = pipeline
+        self._experts = geometry.experts
+        self._layers = geometry.layers
+        self._lookahead = spec.lookahead
+        self._tasks = 0 if spec.prefetch == "none" else min(geometry.top_k + spec.extra, geometry.experts)
         self._covers = {last - 1: (first, last) for first, last in predictor.ranges}
         self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
         self._routing: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
-        weights = spec.decay ** np.arange(spec.lookahead + 1, dtype=np.float32)
-        self._row_weight = (weights / weights.sum()).reshape(-1, 1, 1)
-        self._tasks_per_layer = min(geometry.top_k + spec.extra, geometry.experts)
+        self._prompt: dict[int, NDArray[np.float32]] = {}
+        self.predictor_ns = 0
 
     @property
-    def trigger_layers(self) -> list[int]:
-        """Layers after whose routing the predictor runs."""
-        return list(self._covers)
+    def trigger_layers(self) -> frozenset[int]:
+        """The layers after whose routing something happens."""
+        return frozenset(self._covers)
 
     def begin_request(self) -> None:
         """Forget the last request's activations."""
         self._predictor.reset()
+        self._routing.clear()
+        self._activation[:] = 0
 
-    def routed(self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
-        """Note the routing of one layer ([tokens, k]; a batch of one token each), and act at a trigger layer."""
+    def routed(
+        self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32], next_position: int
+    ) -> None:
+        """Note the routing of one layer ([batch, k]), and act at a trigger layer.
+
+        ``next_position`` is that of the next step's layer 0.
+        """
         self._routing[layer] = (experts, weights)
         if layer not in self._covers:
             return
         first, last = self._covers[layer]
-        self._predictor.observe(self._activation_of(first, last), first, last)
-        probability = self._predictor.forecast(first, last, self._spec.lookahead).probability
-        # The next step's row belongs into the score: an expert needed soonest must not be evicted for lack of credit.
-        self._table.score[first:last] = (probability * self._row_weight).sum(0)
-        if self._spec.prefetch != "none":
-            self._prefetch(step, first, probability[0])
+        self._read(first, last)
+        began = time.perf_counter_ns()
+        self._predictor.observe(self._activation, first, last)
+        self.predictor_ns += time.perf_counter_ns() - began
+        self._forecast(step, first, last, next_position)
 
-    def _activation_of(self, first: int, last: int) -> NDArray[np.float32]:
-        """Activation of the layers noted since the last trigger; the others' rows are of no meaning."""
+    def prompt_routed(self, step: int, layer: int, event: PromptEvent, next_position: int) -> None:
+        """Note the routing of one layer of the prompts; after the last one, forecast the first decode step."""
+        self._prompt[layer] = event.activation(self._experts)
+        if layer + 1 < self._layers:
+            return
+        shape = (event.steps, self._experts)
+        nothing = np.zeros(shape, dtype=np.float32)
+        activation = np.stack([self._prompt.pop(each, nothing) for each in range(self._layers)], axis=1)
+        self._prompt.clear()
+        began = time.perf_counter_ns()
+        take_in_prompt(self._predictor, activation)
+        self.predictor_ns += time.perf_counter_ns() - began
+        for first, last in self._covers.values():
+            self._forecast(step, first, last, next_position)
+
+    def _read(self, first: int, last: int) -> None:
+        """Activation of the layers noted since the last trigger, mean over the batch; the others' are of no meaning."""
         self._activation[first:last] = 0
-        experts = np.stack([self._routing[layer][0] for layer in range(first, last)])
-        weights = np.stack([self._routing[layer][1] for layer in range(first, last)])
-        rows = np.arange(first, last)[:, None]
-        for request in range(experts.shape[1]):
-            self._activation[rows, experts[:, request]] += weights[:, request] / experts.shape[1]
-        return self._activation
+        for layer in range(first, last):
+            if layer not in self._routing:
+                continue
+            experts, weights = self._routing.pop(layer)
+            share = weights / (weights.sum(-1, keepdims=True) * len(weights))
+            if len(experts) == 1:
+                self._activation[layer, experts[0]] = share[0]
+            else:
+                np.add.at(self._activation[layer], experts, share)
 
-    def _prefetch(self, step: int, first: int, chance: NDArray[np.float32]) -> None:
-        count = self._tasks_per_layer
+    def _forecast(self, step: int, first: int, last: int, next_position: int) -> None:
+        began = time.perf_counter_ns()
+        probability = self._predictor.forecast(first, last, self._lookahead).probability
+        self.predictor_ns += time.perf_counter_ns() - began
+        self._retention.forecast(step, first, last, probability)
+        if self._tasks:
+            self._prefetch(next_position, first, probability[0])
+
+    def _prefetch(self, next_position: int, first: int, chance: NDArray[np.float32]) -> None:
+        count = self._tasks
         likely = np.argpartition(chance, -count, axis=1)[:, -count:]
         layers = np.arange(first, first + len(chance))
-        keys = (layers[:, None] * self._geometry.experts + likely).astype(np.int32).ravel()
+        keys = (layers[:, None] * self._experts + likely).astype(np.int32).ravel()
         confidence = np.take_along_axis(chance, likely, axis=1).astype(np.float32).ravel()
-        deadline = np.repeat((step + 1) * self._geometry.layers + layers, count).astype(np.int64)
+        deadline = np.repeat(next_position + layers, count).astype(np.int64)
         self._pipeline.prefetch(keys, confidence, deadline)
+
+
+def take_in_prompt(predictor: Predictor, activation: NDArray[np.float32]) -> None:
+    """Show a predictor the steps of a prompt, float32 [steps, layers, experts], at once where it can."""
+    whole = getattr(predictor, "prefill", None)
+    if whole is not None:
+        whole(activation)
+        return
+    for step in activation:
+        for first, last in predictor.ranges:
+            predictor.observe(step, first, last)

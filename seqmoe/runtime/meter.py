@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.runtime.emulation import Emulation, LayerPacer
-from seqmoe.runtime.offload import Offloaded
+from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.spec.geometry import Geometry
 
 

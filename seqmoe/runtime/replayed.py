@@ -20,7 +20,8 @@ from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.psi import activations
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
-from seqmoe.runtime.offload import FullLoad, Offloaded, Router
+from seqmoe.runtime.offload import Router
+from seqmoe.runtime.offloaded import FullLoad, Offloaded
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
@@ -38,7 +39,8 @@ class ReplayedEngine:
     def __init__(self, traces: TraceSet, expert_bytes: int) -> None:
         self.geometry = Geometry(traces.layers, traces.experts, traces.top_k, expert_bytes)
         self.host = _stand_ins(self.geometry.total_experts)
-        self.router = Router([], traces.experts, FullLoad(self.host, self.geometry))
+        self.router = Router([])
+        self.router.placement = FullLoad(self.host, self.geometry)
         self._router_kind = traces.router
         self._inputs = np.random.default_rng(1).standard_normal((_INPUTS, _STAND_IN.hidden), dtype=np.float32)
 
@@ -94,10 +96,11 @@ class ReplayedEngine:
         for request, prompt in zip(requests, prompts, strict=True):
             check_length(request, tokens, prompt)
         weights = [_weights(request, self.geometry.experts, self._router_kind) for request in requests]
-        self.router.placement.begin_request()
+        self.router.placement.begin_request(len(requests))
         results = []
         for request, prompt, weight in zip(requests, prompts, weights, strict=True):
             results.append(Generation(time.perf_counter_ns()))
+            self.router.begin_prompt(np.ones((1, prompt), dtype=bool))
             results[-1].tokens += self._step(list(range(prompt)), request.experts[:prompt], weight[:prompt])[-1:]
         first = range(len(requests))
         with decoding(self.pacer, on_token) as on_each:
@@ -105,6 +108,7 @@ class ReplayedEngine:
                 if index:
                     at = [prompt + index - 1 for prompt in prompts]
                     experts = np.stack([requests[i].experts[at[i]] for i in first])
+                    self.router.begin_step()
                     found = self._step(
                         [result.tokens[-1] for result in results], experts, np.stack([weights[i][at[i]] for i in first])
                     )
@@ -125,7 +129,11 @@ class ReplayedEngine:
             rows = np.flatnonzero(present[:, layer])
             if not len(rows):
                 continue
-            inputs = [state[rows], experts[rows, layer].astype(np.int32), weights[rows, layer]]
+            if self.router.real is not None:  # a prompt is computed as a whole, what it lacks as its padding
+                self.router.real = present[None, :, layer]
+                rows = np.arange(len(ids))
+            chosen = np.where(present[rows, layer, None], experts[rows, layer], 0)
+            inputs = [state[rows], chosen.astype(np.int32), weights[rows, layer]]
             out = self.router.compute(layer, *(torch.from_numpy(values) for values in inputs))
             state[rows] += out.numpy()
             state /= np.sqrt(np.mean(state * state, axis=1, keepdims=True))

@@ -6,46 +6,70 @@ from dataclasses import dataclass
 
 from seqmoe.spec.errors import InputError, nearest
 
-RETENTION = ("all", "none", "lru", "forecast")
-PREFETCH = ("none", "matroid")
-PREDICTOR = ("none", "first_order")
+_BY_FORECAST = ("cache_score", "cache_score_next", "forecast_tail", "learned")
+RETENTION = ("all", "none", "lru", "lfu", "lfu_decay", "prefill_hot", "popularity", *_BY_FORECAST)
+# The orders of `seqmoe.core.schedule`.
+PREFETCH = ("none", "matroid", "infinity", "promoe", "confidence", "edf")
+RESERVE = ("selection", "creation")
+PREDICTOR = ("none", "any")
+PREFILL = ("on_demand", "popularity", "ping_pong")
 MISS = ("load",)
-EXECUTION = ("eager",)
+EXECUTION = ("eager", "sync", "graph")
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSpec:
     """Cache policy x prefetch policy x predictor x miss handling x execution.
 
-    ``retention`` "all" keeps every expert on the device (full load), "none" keeps none beyond its layer.
-    ``lookahead`` is the number of steps the forecast is rolled out beyond the next one (c in the paper), ``decay``
-    the weight lambda between them, ``extra`` the prefetch tasks per layer beyond top_k (k' - k).
+    ``retention`` "all" keeps every expert on the device (full load), "none" keeps none beyond its layer; the others are
+    scores of `seqmoe.runtime.retention`. ``prefetch`` is the order in which tasks are sent while decoding, ``reserve``
+    when a task gets its slot, ``prefill`` how a prompt's experts are fetched ahead. ``execution`` "eager" computes one
+    expert after another, "sync" all of a layer in one kernel that the host starts once it knows the slots, "graph" the
+    whole step at once. ``lookahead`` is the number of steps the forecast is rolled out beyond the next one (c in the
+    paper), ``extra`` the prefetch tasks per layer beyond top_k (k' - k).
     """
 
     name: str
     title: str
     retention: str
     prefetch: str = "none"
+    reserve: str = "selection"
     predictor: str = "none"
+    prefill: str = "on_demand"
     miss: str = "load"
-    execution: str = "eager"
+    execution: str = "sync"
     lookahead: int = 8
-    decay: float = 0.5
     extra: int = 3
 
     def __post_init__(self) -> None:
         for field, valid in (
             ("retention", RETENTION),
             ("prefetch", PREFETCH),
+            ("reserve", RESERVE),
             ("predictor", PREDICTOR),
+            ("prefill", PREFILL),
             ("miss", MISS),
             ("execution", EXECUTION),
         ):
             value = getattr(self, field)
             if value not in valid:
                 raise ValueError(f"{field} = {value!r}; {nearest(value, valid)}")
-        if self.predictor == "none" and (self.retention == "forecast" or self.prefetch != "none"):
+        if self.predictor == "none" and (self.retention in _BY_FORECAST or self.prefetch != "none"):
             raise ValueError(f"system {self.name!r} needs a predictor")
+
+    @property
+    def needs_popularity(self) -> bool:
+        """Whether it reads how often other traces of the model used each expert."""
+        return self.retention == "popularity" or self.prefill == "popularity"
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it reads weights that were fitted to other traces of the model."""
+        return self.retention == "learned"
+
+
+def _seqmoe(name: str, title: str, retention: str = "cache_score", prefetch: str = "matroid") -> SystemSpec:
+    return SystemSpec(name, title, retention, prefetch, predictor="any", prefill="popularity")
 
 
 SYSTEMS = {
@@ -53,8 +77,17 @@ SYSTEMS = {
     for spec in (
         SystemSpec("full", "FullLoad", retention="all"),
         SystemSpec("naive", "Eager (naive)", retention="none"),
-        SystemSpec("lru", "LRU (FreeToken's policy)", retention="lru"),
-        SystemSpec("seqmoe", "SeqMoE", retention="forecast", prefetch="matroid", predictor="first_order"),
+        SystemSpec("lru", "LRU (FreeToken's policy)", retention="lru", prefill="ping_pong"),
+        SystemSpec("lfu", "LFU (MoE-APEX's policy)", retention="lfu"),
+        SystemSpec("lfu_decay", "LFU with decay", retention="lfu_decay"),
+        SystemSpec("prefill_hot", "PrefillHot (KTransformers's policy)", retention="prefill_hot"),
+        SystemSpec("popularity", "Popularity", retention="popularity", prefill="popularity"),
+        _seqmoe("seqmoe_cache_only", "SeqMoE (CacheOnly)", prefetch="none"),
+        _seqmoe("seqmoe_infinity", "SeqMoE (Infinity)", prefetch="infinity"),
+        _seqmoe("seqmoe", "SeqMoE"),
+        _seqmoe("seqmoe_next", "SeqMoE, score with the next step", "cache_score_next"),
+        _seqmoe("seqmoe_tail", "SeqMoE, forecast then frequency", "forecast_tail"),
+        _seqmoe("seqmoe_learned", "SeqMoE, learned score", "learned"),
     )
 }
 

@@ -18,12 +18,12 @@ from seqmoe.simulate.policies.oracle import next_use
 
 # Fitted with 0.5, 0.7, 0.8, 0.9 and 0.95 (GPT-OSS-20B), this one is within 0.2 points of the best at every residency.
 DISCOUNT = 0.8
-_DECAYS = (0.7, 0.9, 0.95, 0.98)
-_DISCOUNTS = (0.5, 0.8, 0.95, 0.99)
+DECAYS = (0.7, 0.9, 0.95, 0.98)
+DISCOUNTS = (0.5, 0.8, 0.95, 0.99)
 # What the weights are of, in their order. The single rows of the forecast and recency added less than 0.1 points.
 FEATURES = (
-    *(f"frequency, decay {decay:g}" for decay in _DECAYS),
-    *(f"next use, discount {discount:g}" for discount in _DISCOUNTS),
+    *(f"frequency, decay {decay:g}" for decay in DECAYS),
+    *(f"next use, discount {discount:g}" for discount in DISCOUNTS),
     "no use within the horizon",
     "constant",
 )
@@ -76,10 +76,10 @@ def fit(routings: Iterable[Routing], examples: int = 8000, seed: int = 0) -> Flo
 def _features(routing: Routing, rows: Floats) -> Iterator[Floats]:
     """Arrays [steps, layers, experts] in the order of `FEATURES`; ``rows`` begin with the layer's next event."""
     near = rows[:, :HORIZON]
-    for decay in _DECAYS:
+    for decay in DECAYS:
         yield decayed_frequency(routing.active, decay)
     chance = np.clip(decayed_frequency(routing.active, DECAY), 1e-3, 0.999)
-    for discount in _DISCOUNTS:
+    for discount in DISCOUNTS:
         yield next_use_value(near, chance, discount)
     yield np.prod(1 - near, axis=1)
     yield np.ones_like(chance)

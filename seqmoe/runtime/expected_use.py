@@ -1,0 +1,155 @@
+"""Retention by expected use: forecasts up to their horizon, and how often the request used the expert beyond it.
+
+The online twin of `seqmoe.simulate.policies.forecast.forecast_tail` and `seqmoe.simulate.policies.learned`. What a
+forecast says is summed up once, at its trigger; after a layer only what its own event has changed is left to add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmoe.runtime.retention import Offline, Retention, faded_uses
+from seqmoe.simulate.policies.base import Floats
+from seqmoe.simulate.policies.forecast import HORIZON, TAIL_DISCOUNT
+from seqmoe.simulate.policies.history import DECAY
+from seqmoe.simulate.policies.learned import DECAYS, DISCOUNT, DISCOUNTS
+
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Shares of the frequencies at ``decays``, of the next use at ``discounts``, of no use at all, and a constant.
+
+    ``steps`` are the rows of a forecast that count, None for all; values fade by ``discount`` a step.
+    """
+
+    decays: tuple[float, ...]
+    frequency: tuple[float, ...]
+    discounts: tuple[float, ...]
+    next_use: tuple[float, ...]
+    none: float
+    constant: float
+    steps: int | None
+    discount: float
+
+
+class ExpectedUse(Retention):
+    """The logarithm of a weighted sum of forecasts and frequencies, moved so that scores stay valid as time passes."""
+
+    def __init__(self, score: Floats, offline: Offline, weights: _Weights) -> None:
+        super().__init__(score, offline)
+        self._steps, self._fade = weights.steps, float(np.log(weights.discount))
+        self._decays = np.array(weights.decays)[:, None]
+        self._kept = weights.decays.index(DECAY)
+        self._discounts = np.array(weights.discounts)[:, None]
+        self._frequency, self._next_use = np.array(weights.frequency), np.array(weights.next_use)
+        self._none, self._constant = weights.none, weights.constant
+        self._uses = np.zeros((len(weights.decays), *score.shape))
+        # Of the forecast, for when the layer's next event is over: what it adds, and the chance of no use within it.
+        self._later = np.empty(score.shape)
+        self._later_unused = np.empty(score.shape)
+        self._tail = self._next_use * self._discounts[:, 0] ** HORIZON
+        self._begin = 0
+        self._forget()
+
+    def begin_request(self, step: int) -> None:
+        """Frequencies and forecasts are of one batch; the scores fade on, told as of the new beginning."""
+        self.score -= (step - self._begin) * self._fade
+        self._begin = step
+        self._forget()
+
+    def used(self, layer: int, step: int, experts: NDArray[np.int32]) -> None:
+        """One more step of history; what was forecast as this step is past."""
+        uses = self._uses[:, layer]
+        uses *= self._decays
+        uses[:, experts] += 1 - self._decays
+        self._after_event(layer, step)
+
+    def prompt(self, layer: int, step: int, active: NDArray[np.bool_]) -> None:
+        """As many steps of history as the prompt has tokens."""
+        for uses, decay in zip(self._uses[:, layer], self._decays[:, 0], strict=True):
+            uses *= decay ** len(active)
+            uses += (1 - decay) * faded_uses(active, decay)
+        self._after_event(layer, step)
+
+    def forecast(self, step: int, first: int, last: int, probability: Floats) -> None:
+        """All layers' events of ``step`` are over: every row lies ahead. Without row 0, what is left after the next."""
+        value, unused, tail = self._of(probability[: self._steps])
+        self._write(slice(first, last), step, value, unused, tail, last - 1)
+        rows = probability[1:][: self._steps]
+        self._later[first:last], self._later_unused[first:last], self._tail = self._of(rows)
+
+    def _forget(self) -> None:
+        self._uses[:] = 0
+        self._later[:] = self._none + self._constant
+        self._later_unused[:] = 1
+
+    def _after_event(self, layer: int, step: int) -> None:
+        self._write(layer, step, self._later[layer], self._later_unused[layer], self._tail, layer)
+
+    def _write(
+        self,
+        layers: int | slice,
+        step: int,
+        value: NDArray[np.float64],
+        unused: NDArray[np.float64],
+        tail: NDArray[np.float64],
+        last_layer: int,
+    ) -> None:
+        weight = 1 - self._decays[:, 0] ** (step - self._begin + 1)
+        uses = self._uses[:, layers]
+        frequency = uses / weight.reshape(-1, *([1] * (uses.ndim - 1)))
+        chance = np.minimum(np.maximum(frequency[self._kept], 1e-3), 0.999)
+        discounts = self._discounts.reshape(-1, *([1] * chance.ndim))
+        beyond = np.tensordot(tail, chance / (1 - discounts * (1 - chance)), axes=1)
+        total = value + unused * beyond + np.tensordot(self._frequency, frequency, axes=1)
+        place = np.arange(self.layers)[layers] if isinstance(layers, slice) else layers
+        when = (1 + step - self._begin + place / self.layers) * self._fade
+        self.score[layers] = np.log(np.maximum(total, _LEAST)) + np.reshape(when, (-1, 1) if np.ndim(when) else ())
+
+    def _of(self, rows: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Of a forecast [n, layers, experts]: its own part of the value, the chance of no use, the tail's weights."""
+        unused = np.ones(rows.shape[1:])
+        value = np.full(rows.shape[1:], self._constant)
+        for ahead, row in enumerate(rows):
+            value += float(self._next_use @ self._discounts[:, 0] ** ahead) * unused * row
+            unused *= 1 - row
+        value += self._none * unused
+        return value, unused, self._next_use * self._discounts[:, 0] ** len(rows)
+
+
+class ForecastTail(ExpectedUse):
+    """Expected discounted next use: forecasts, and the decayed frequency as the chance beyond them."""
+
+    def __init__(self, score: Floats, offline: Offline) -> None:
+        weights = _Weights((DECAY,), (0.0,), (TAIL_DISCOUNT,), (1.0,), 0.0, 0.0, None, TAIL_DISCOUNT)
+        super().__init__(score, offline, weights)
+
+
+class Learned(ExpectedUse):
+    """Forecasts at several discounts and frequencies at several decays, weighted as fitted to other traces."""
+
+    def __init__(self, score: Floats, offline: Offline) -> None:
+        if offline.weights is None:
+            raise ValueError("this policy needs weights that were fitted to other traces")
+        fitted = [float(weight) for weight in offline.weights]
+        split = len(DECAYS)
+        *next_use, none, constant = fitted[split:]
+        super().__init__(
+            score,
+            offline,
+            _Weights(
+                DECAYS,
+                tuple(fitted[:split]),
+                DISCOUNTS,
+                tuple(next_use),
+                none,
+                constant,
+                HORIZON,
+                DISCOUNT,
+            ),
+        )
