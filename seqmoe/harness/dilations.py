@@ -16,12 +16,13 @@ class Dilations:
         for record in records:
             if record.cell.lane == "emulated":
                 factor = record.observations.stats.get("dilation") if record.status.ok else None
-                self._last[_comparison(record.cell)] = float(factor) if isinstance(factor, (int, float)) else None
+                self._last[comparison(record.cell)] = float(factor) if isinstance(factor, (int, float)) else None
 
     def of(self, cell: Cell) -> float | None:
         """The factor that the cell is to run with; None where it has yet to be found."""
-        return self._last.get(_comparison(cell)) if cell.lane == "emulated" else None
+        return self._last.get(comparison(cell)) if cell.lane == "emulated" else None
 
 
-def _comparison(cell: Cell) -> tuple[object, ...]:
+def comparison(cell: Cell) -> tuple[object, ...]:
+    """What cells have in common that are compared with each other."""
     return (cell.panel, cell.model, cell.hardware, cell.routing, cell.dataset, cell.batch)

@@ -40,9 +40,11 @@ def decode_tok_s(record: Record) -> float | Missing:
 
 
 def ttft_s(record: Record) -> float | Missing:
-    """Time to first token, seconds: median over the prompts."""
+    """Time to first token, seconds: median over the prompts. Of an emulated record only decoding is paced."""
     if not record.status.ok:
         return _failed(record)
+    if record.cell.lane == "emulated":
+        return Missing("an emulated prompt is computed at this host's speed")
     return float(np.median([(p.token_ns[0] - p.request_ns) / 1e9 for p in record.observations.prompts]))
 
 
@@ -89,6 +91,15 @@ def bytes_per_output_token(record: Record, kind: str) -> float | Missing:
     if isinstance(moved, Missing):
         return moved
     return moved / tokens if tokens else Missing("every prompt emitted a single token")
+
+
+def stall_share(record: Record) -> float | Missing:
+    """Share of the decode time in which inference waited for experts."""
+    stalled, groups = stat(record, "stall_seconds"), list(_groups(record))
+    seconds = sum(_span(group) for group in groups)
+    if isinstance(stalled, Missing):
+        return stalled
+    return stalled / seconds if seconds > 0 else Missing("no two tokens were emitted at different times")
 
 
 def distinct_experts_per_layer(record: Record) -> float | Missing:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmoe.harness.dilations import comparison
 from seqmoe.harness.prompts import Unavailable
 from seqmoe.harness.studies.prediction_job import TEST_SHARE, VALIDATION
 from seqmoe.predictor.container import read_container
@@ -40,6 +41,7 @@ class Replays:
         self._given = predictor
         self._location = location
         self._traces: dict[str, TraceSet] = {}
+        self._compared: dict[tuple[object, ...], list[Cell]] = {}
         if location is not None and not Path(location).exists():
             raise InputError(f"--traces {location}: no such file or folder")
 
@@ -92,6 +94,7 @@ class Replays:
             "expert_bytes": hardware.full_load[hardware.emulates].expert_bytes,
             "pace": {"layer_seconds": pace.layer_seconds, "expert_seconds": pace.expert_seconds},
             "predictor": self.predictor(cell),
+            "trial": [self.predictor(other) for other in self._compared.get(comparison(cell), ())],
         }
 
     def predictor(self, cell: Cell) -> str | None:
@@ -116,9 +119,18 @@ class Replays:
         return {"model": model, "predictor": name if name is None or name in ONLINE else files_sha256([Path(name)])}
 
     def prepare(self, cells: Iterable[Cell], say: Callable[[str], None]) -> None:
-        """Train the predictors that cells name and nobody gave; hold a given one to what it must not have seen."""
+        """Train the predictors that cells name and nobody gave; hold a given one to what it must not have seen.
+
+        Which predictors run in one comparison is noted too: its factor must serve them all.
+        """
+        self._compared.clear()
         for cell in cells:
-            if cell.routing != REPLAY or not cell.predictor or cell.predictor in ONLINE:
+            if cell.routing != REPLAY or not cell.predictor:
+                continue
+            others = self._compared.setdefault(comparison(cell), [])
+            if cell.predictor not in {other.predictor for other in others}:
+                others.append(cell)
+            if cell.predictor in ONLINE:
                 continue
             try:
                 traces = self.traces(cell.dataset)

@@ -147,7 +147,8 @@ class Figure6:
         if row["hardware"] == "host":
             return "this host" if self._summary["host"].nunique() == 1 else str(row["host"])
         profile = self._profile(str(row["hardware"]))
-        return f"{_short(profile.title) if profile else row['hardware']}{_ratio(rows)}"
+        replayed = ", replayed routing" if row["routing"] == "replay" else ""
+        return f"{_short(profile.title) if profile else row['hardware']}{_ratio(rows)}{replayed}"
 
     def _profile(self, name: str) -> HardwareProfile | None:
         try:

@@ -14,6 +14,7 @@ from seqmoe.harness.store import latest
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SYSTEMS
 
 # Rows that agree in these did the same work in the same way; only such rows are set against each other.
@@ -23,11 +24,15 @@ WORKLOAD = [
 ]  # fmt: skip
 METRICS = ("tok_s", "ttft_s", "hit_rate", "share")
 # Beside the hit rate, always: the rate per assignment, expert bytes over the link per output token, the routing's
-# diversity, and the overlap ratio that an emulated run asked for and reached; then the gaps between tokens.
+# diversity, and of an emulated run the overlap ratio asked for and reached, the factor that time was stretched by and
+# the layers that it was too little for; then the time spent waiting for experts, and the gaps between tokens.
 CIRCUMSTANCES = (
     "assignment_hit_rate", "bytes_on_demand", "bytes_prefetched", "bytes_wasted", "bytes_late", "distinct_experts",
-    "overlap_ratio", "overlap_achieved", "itl_p50_s", "itl_p95_s",
+    "overlap_ratio", "overlap_achieved", "dilation", "overrun_share", "stall_share", "itl_p50_s", "itl_p95_s",
 )  # fmt: skip
+
+# Only predictors that are not what the paper means by SeqMoE are named.
+PREDICTOR_TITLES = {"online_first_order": "first-order online", "previous": "previous token"}
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 
@@ -51,8 +56,9 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "cell_key", "host", "device", "system_title", "model_title", "repeat", "status", "reason",
-    "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched", "tokens_sha256",
+    "hardware", "seed", "routing", "predictor", "cell_key", "host", "device", "system_title", "model_title", "repeat",
+    "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched",
+    "tokens_sha256",
 ]  # fmt: skip
 
 
@@ -75,13 +81,12 @@ def _question(record: Record) -> tuple[object, ...]:
 
 def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Home) -> dict[str, object]:
     hit_rate = metrics.hit_rate(record)
-    spec = SYSTEMS.get(record.cell.system)
     return {
         **asdict(record.cell),
         "cell_key": record.cell_key,
         "host": _host(record),
         "device": str(record.environment.get("device", "")),
-        "system_title": spec.title if spec else record.cell.system,
+        "system_title": system_title(record.cell),
         "model_title": _model_title(home, record.cell.model),
         "repeat": record.repeat,
         "status": record.status.kind,
@@ -96,12 +101,21 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
         "distinct_experts": _number(metrics.distinct_experts_per_layer(record)),
         "overlap_ratio": _number(metrics.stat(record, "overlap_ratio")),
         "overlap_achieved": _number(metrics.stat(record, "overlap_ratio_achieved")),
+        "dilation": _number(metrics.stat(record, "dilation")),
+        "overrun_share": _number(metrics.stat(record, "overrun_share")),
+        "stall_share": _number(metrics.stall_share(record)),
         "itl_p50_s": _number(metrics.itl_s(record, 50)),
         "itl_p95_s": _number(metrics.itl_s(record, 95)),
         "answer": _answer(record, answer),
         "matched": _matched(record, answer),
         "tokens_sha256": "" if isinstance(digest := metrics.tokens_sha256(record), metrics.Missing) else digest,
     }
+
+
+def system_title(cell: Cell) -> str:
+    """A system's name for people, with the predictor that learns as it goes if it runs with one."""
+    title = SYSTEMS[cell.system].title if cell.system in SYSTEMS else cell.system
+    return f"{title}, {PREDICTOR_TITLES[cell.predictor]}" if cell.predictor in PREDICTOR_TITLES else title
 
 
 def _answer(record: Record, answer: same_answer.Answer | metrics.Missing) -> str:

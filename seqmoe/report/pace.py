@@ -17,26 +17,24 @@ def pace(frame: pd.DataFrame) -> list[str]:
 
     Two cells are compared if they differ in the system alone; full load is no rival.
     """
-    found: dict[tuple[str, str], list[Comparison]] = {}
+    found: dict[tuple[str, str, str], list[Comparison]] = {}
     ran = frame[(frame["status"] == "ok") & frame["tok_s"].notna() & (frame["system"] != _FULL)]
     for _, cells in ran.groupby([*WORKLOAD, "residency"], sort=False):
-        ours = cells[cells["system"] == _OURS]
-        if ours.empty:
-            continue
-        for title, theirs in cells[cells["system"] != _OURS].groupby("system_title", sort=False):
-            result = compare(list(ours["tok_s"]), list(theirs["tok_s"]))
-            found.setdefault((str(title), _lane(theirs.iloc[0])), []).append(result)
-    return [_sentence(rival, lane, results) for (rival, lane), results in found.items()]
+        for name, ours in cells[cells["system"] == _OURS].groupby("system_title", sort=False):
+            for title, theirs in cells[cells["system"] != _OURS].groupby("system_title", sort=False):
+                result = compare(list(ours["tok_s"]), list(theirs["tok_s"]))
+                found.setdefault((str(name), str(title), _lane(theirs.iloc[0])), []).append(result)
+    return [_sentence(*names, results) for names, results in found.items()]
 
 
-def _sentence(rival: str, lane: str, results: list[Comparison]) -> str:
+def _sentence(ours: str, rival: str, lane: str, results: list[Comparison]) -> str:
     count = sum(result.faster for result in results)
     reasons = list(dict.fromkeys(result.reason for result in results if not result.faster))
     more = f"; {len(reasons) - _SHOWN_REASONS} more" if len(reasons) > _SHOWN_REASONS else ""
     why = "; ".join(reasons[:_SHOWN_REASONS]) + more
     if count == 0:
-        return f"SeqMoE is not to be called faster than {rival} in any of {_cells(results)} ({lane}): {why}"
-    text = f"SeqMoE is faster than {rival} in {count} of {_cells(results)} ({lane})"
+        return f"{ours} is not to be called faster than {rival} in any of {_cells(results)} ({lane}): {why}"
+    text = f"{ours} is faster than {rival} in {count} of {_cells(results)} ({lane})"
     return f"{text}; not in the others: {why}" if reasons else text
 
 

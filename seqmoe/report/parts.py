@@ -14,6 +14,7 @@ from seqmoe.harness.conditions import newest_only
 from seqmoe.harness.record import Record
 from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyRecord
 from seqmoe.report import replays
+from seqmoe.report.behind import behind
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.figure2 import Figure2
 from seqmoe.report.figure3 import Figure3
@@ -63,7 +64,7 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     frame = records_frame(chosen, home)
     summary = summarise(frame)
     figure = Figure6(summary, figure6_bars(home), home)
-    short = short_table(summary, [*pace(frame), *comparable.remarks])
+    short = short_table(summary, [*pace(frame), *behind(summary), *comparable.remarks])
     section = section6(figure, summary, short, home)
     return Part("6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), short)
 

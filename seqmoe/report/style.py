@@ -25,6 +25,11 @@ COLOURS = {
     "MoE-Infinity": "#cc78bc",
     "FreeToken": "#029e73",
     "vLLM": "#7b5ea7",
+    "SeqMoE (CacheOnly)": "#f0c08a",
+    "SeqMoE (Infinity)": "#e69a4c",
+    "SeqMoE, learned score": "#b5a400",
+    "SeqMoE, previous token": "#c44e6b",
+    "SeqMoE, first-order online": "#de8f05",
     "SeqMoE": "#d55e00",
     "FullLoad": "#949494",
 }
@@ -77,8 +82,9 @@ LANES = {
         Lane(
             "emulated",
             "dotted edge",
-            "The real runtime on this host, its link throttled to the named GPU's ratio of transfer to computation. "
-            "Only the share of emulated full load means anything.",
+            "The real runtime on this host in stretched time: each layer lasts as long as on the named GPU, its link "
+            "is as fast, and what a predictor computes is hidden in a layer's padding. Only the share of emulated full "
+            "load means anything.",
         ),
         Lane("simulated", "hatched bar", "An event simulator in virtual time, on a hardware profile."),
         Lane("paper", "black tick", "The number that the paper prints. Not measured here."),

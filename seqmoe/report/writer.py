@@ -20,6 +20,8 @@ from seqmoe.spec.paths import Home
 
 # The suites that a page is made of, by the figure of each, in the paper's order.
 SUITES = {"2": "fig2", "3": "fig3", "6": "fig6", "7": "fig7", "8": "fig8"}
+# Suites whose records stand in another's section.
+_BESIDE = {"emulated": "fig6"}
 _STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
 _DPI = 160
 
@@ -59,7 +61,7 @@ def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str
     """
     recorded = list(records)
     asked = list(SUITES.items()) if suite is None else [(_figure_of(suite, recorded, home), suite)]
-    parts = [_part(figure, [r for r in recorded if r.cell.suite == name], home) for figure, name in asked]
+    parts = [_part(figure, _records_of(name, recorded, suite), home) for figure, name in asked]
     drawn = [part for part in parts if part.drawn or (part.figure == "6") or suite is not None]
     names = [f"figure{part.figure}.csv" for part in drawn]
     used = [record for part in parts for record in part.records]
@@ -70,6 +72,12 @@ def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str
     with replacing(path) as partial:
         partial.write_text(page, encoding="utf-8")
     return Report(path, files, tuple(parts))
+
+
+def _records_of(name: str, records: Sequence[AnyRecord], asked: str | None) -> list[AnyRecord]:
+    """The records of a suite, and of those that stand beside it unless one suite alone is asked for."""
+    beside = {suite for suite, other in _BESIDE.items() if other == name and asked is None}
+    return [record for record in records if record.cell.suite in {name, *beside}]
 
 
 def _part(figure: str, records: Sequence[AnyRecord], home: Home) -> Part:

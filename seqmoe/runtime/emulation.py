@@ -26,7 +26,7 @@ LADDER = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 MOST_OVERRUNS = 0.05
 # What is measured without padding is a little quicker than the same between two sleeps, and the machine quieter.
 _EXPECTED_OVERRUNS = 0.02
-_HEADROOM = 1.15
+_HEADROOM = 1.05
 # Padding ends awake: a sleep wakes some tens of microseconds late, and the core must not be asleep when work begins.
 _SPIN_NS = 60_000
 _PR_SET_TIMERSLACK = 29

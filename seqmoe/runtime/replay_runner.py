@@ -35,7 +35,8 @@ class Replay:
     """What is replayed: ``requests`` of ``traces`` (what `load_traces` reads) by index, after the one to warm up with.
 
     ``expert_bytes`` is the real expert's size. ``predictor`` is a kind of `seqmoe.predictor.online.ONLINE`, which
-    learns as it goes, or a predictor's file; None for systems that need none.
+    learns as it goes, or a predictor's file; None for systems that need none. Without ``dilation`` the factor is found
+    by trying, with full load and with each predictor of ``trial``: those of all the systems that are compared.
     """
 
     traces: str
@@ -45,6 +46,7 @@ class Replay:
     warm_up: int | None = None
     predictor: str | None = None
     dilation: float | None = None
+    trial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,14 @@ class ReplayRunner:
         """One factor for all systems that are compared, found at the first of them; see `seqmoe.runtime.dilation`."""
         if replay.dilation is not None:
             return Emulation(replay.pace, replay.dilation)
-        key = (replay.pace, replay.predictor, case.batch)
+        trial = replay.trial or (() if replay.predictor is None else (replay.predictor,))
+        key = (replay.pace, trial, case.batch)
         if key not in self._emulations:
+            heaviest = system(HEAVIEST)
             cases = [Case(system("full"), 1.0, None)]
-            if replay.predictor is not None:
-                heaviest = system(HEAVIEST)
-                cases.append(Case(heaviest, _TRIAL_RESIDENCY, predictor_of(heaviest, replay.predictor, engine)))
+            cases += [
+                Case(heaviest, _TRIAL_RESIDENCY, predictor_of(heaviest, predictor, engine)) for predictor in trial
+            ]
             tokens = min(_TRIAL_TOKENS, case.tokens)
             self._emulations[key] = find_emulation(engine, replay.pace, cases, lambda: engine.generate(group, tokens))
         return self._emulations[key]

@@ -116,7 +116,7 @@ def test_padding_sleeps_and_does_not_burn_the_core() -> None:
 def test_the_factor_is_the_smallest_that_fits() -> None:
     work = np.full(1000, 3.5 * 170e-6)
     assert smallest_factor(work, 170e-6) == 5
-    work[::100] = 4.5 * 170e-6  # one layer in a hundred is late, and the next one makes up for it
+    work[::100] = 5.2 * 170e-6  # one layer in a hundred is late, and the next one makes up for it
     assert smallest_factor(work, 170e-6) == 5
     work[::10] = 9 * 170e-6
     assert smallest_factor(work, 170e-6) > 7

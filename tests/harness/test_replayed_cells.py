@@ -141,3 +141,11 @@ def test_a_comparison_goes_on_with_the_factor_that_it_began_with() -> None:
     assert Dilations([item, other]).of(other.cell) == 3.0
     assert Dilations([item, late]).of(item.cell) is None, "what could not keep up is no model"
     assert Dilations([item]).of(replace(item.cell, lane="measured", hardware="host")) is None
+
+
+def test_the_factor_of_a_comparison_is_found_with_all_its_predictors(home, folder) -> None:
+    found = Replays(home, str(folder))
+    lru = replayed(system="lru", predictor="")
+    found.prepare([lru, replayed(), replayed(predictor="online_first_order"), replayed(residency=0.5)], print)
+    assert found.options(lru)["trial"] == ["previous", "online_first_order"]
+    assert found.options(lru)["predictor"] is None
