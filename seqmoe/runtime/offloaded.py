@@ -246,6 +246,8 @@ class Offloaded:
             where[group] = self.pipeline.enter(layer, position, group)
             if start + slots >= len(distinct):
                 self._prompt.after(layer)
+                if layer + 1 == self._geometry.layers:
+                    self.pipeline.write_off()  # so that no waste of the prompt counts in its decoding
                 if self._driver is not None:
                     self._driver.prompt_routed(self._step, layer, event, self._end)
             self.pipeline.leave(layer)

@@ -115,6 +115,8 @@ void bind_pipeline(nb::module_& module) {
           "Owner and state of every slot at one moment, int32 [slots] each.")
       .def("statistics", [](OffloadPipeline& self) { return to_dict(self.statistics()); },
            "Counts since the last reset, by name.")
+      .def("write_off", &OffloadPipeline::write_off,
+           "Prefetches so far that no event has needed count as wasted: a prompt is over, and its layers have passed.")
       .def("reset_statistics", &OffloadPipeline::reset_statistics, "Start counting from 0.")
       .def("stop", &OffloadPipeline::stop, nb::call_guard<nb::gil_scoped_release>(),
            "End the prefetch worker and cancel what is queued. Safe to call again.")

@@ -200,6 +200,11 @@ void OffloadPipeline::reset_statistics() {
   statistics_ = {};
 }
 
+void OffloadPipeline::write_off() {
+  std::lock_guard lock(table_->mutex());
+  prefetches_.write_off(next_tag_);
+}
+
 std::pair<std::vector<int32_t>, std::vector<int32_t>> OffloadPipeline::pool() {
   std::lock_guard lock(table_->mutex());
   std::pair<std::vector<int32_t>, std::vector<int32_t>> pool;

@@ -52,6 +52,7 @@ class OffloadPipeline {
 
   Statistics statistics();
   void reset_statistics();
+  void write_off();
 
   // Owner and state of every slot at one moment.
   std::pair<std::vector<int32_t>, std::vector<int32_t>> pool();

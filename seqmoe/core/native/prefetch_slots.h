@@ -45,7 +45,7 @@ class PrefetchSlots {
       return;
     }
     ++statistics_.prefetch_landed;
-    unused_[task.slot] = true;
+    unused_[task.slot] = task.tag >= counted_from_;
     // Its layer has passed and would release it only a step later.
     if (task.deadline < position) table_.release(task.slot);
   }
@@ -73,6 +73,13 @@ class PrefetchSlots {
     unused_[slot] = false;
   }
 
+  // What was asked for before task `tag` and was not needed so far is of no use any more: it counts as wasted where it
+  // has landed, and will count as neither used nor wasted where it has not.
+  void write_off(int64_t tag) {
+    for (int32_t slot = 0; slot < table_.slots(); ++slot) note_reuse(slot);
+    counted_from_ = tag;
+  }
+
   // The slot gets another owner.
   void note_reuse(int32_t slot) {
     statistics_.prefetch_wasted += unused_[slot];
@@ -82,6 +89,7 @@ class PrefetchSlots {
  private:
   SlotTable& table_;
   Statistics& statistics_;
+  int64_t counted_from_ = 0;
   std::vector<bool> unused_;  // prefetched into this slot and not needed since
 };
 
