@@ -1,0 +1,68 @@
+"""Protects the disk tier: files and offsets lead to each expert's bytes, and layouts that slots cannot hold say why."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from family_models import CONFIGS, save_tiny
+
+from seqmoe.runtime import host_pool
+from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.host_pool import DiskPool
+from seqmoe.runtime.loading import load
+from seqmoe.runtime.placement import ExpertPool
+from seqmoe.spec.errors import InputError
+
+
+class ReadingLink:
+    """What a disk link does, in plain Python: the bytes at a key's sources go to the slot's place in each target."""
+
+    def __init__(self, files, sources, targets, seconds_per_expert):
+        assert sources.dtype == np.int64
+        assert sources.shape[1:] == (len(targets), 2)
+        self._files, self._sources, self._targets = files, sources, targets
+
+    def transfer(self, key: int, slot: int) -> None:
+        for (file, offset), (address, stride, size) in zip(self._sources[key].tolist(), self._targets, strict=True):
+            with open(self._files[file], "rb") as stream:
+                stream.seek(offset)
+                ctypes.memmove(address + slot * stride, stream.read(size), size)
+
+
+@pytest.mark.parametrize("how", [{"max_shard_size": "60KB"}, {"save_original_format": False}], ids=["shards", "fused"])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "gpt_oss"])
+def test_a_disk_link_fills_slots_as_the_pool_in_memory_has_them(name, how, tiny_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_pool.link, "DiskLink", ReadingLink, raising=False)
+    save_tiny(name, tmp_path, tiny_checkpoint, dtype=torch.bfloat16, **how)
+    checkpoint = Checkpoint.open(tmp_path, "auto")
+    disk, memory = load(checkpoint, "disk").host, load(checkpoint).host
+    assert isinstance(disk, DiskPool)
+    assert (disk.entries, disk.expert_bytes) == (memory.entries, memory.expert_bytes)
+    slots = ExpertPool.empty(3, disk.format)
+    link = disk.link_to(slots, 0.0)
+    for key in np.random.default_rng(0).choice(disk.entries, 12, replace=False).tolist():
+        link.transfer(key, key % 3)
+        for part, tensor in slots.tensors.items():
+            assert torch.equal(tensor[key % 3], memory.tensors[part][key]), (key, part)
+    for part, tensor in disk.resident().tensors.items():
+        assert torch.equal(tensor, memory.tensors[part])
+
+
+def test_other_layouts_and_types_are_refused_with_the_reason(tiny_checkpoint, tmp_path):
+    save_tiny("gpt_oss", tmp_path, tiny_checkpoint)
+    with pytest.raises(InputError, match="stored as one tensor per layer and matrix, transposed, gate and up interl"):
+        load(Checkpoint.open(tmp_path), "disk")
+    with pytest.raises(InputError, match=r"stored as F32, but dtype 'bfloat16' is asked for.*pageable"):
+        load(Checkpoint.open(tiny_checkpoint, "bfloat16"), "disk")
+
+
+def test_a_file_that_shrank_since_loading_is_named(tiny_checkpoint, tmp_path):
+    save_tiny("olmoe", tmp_path, tiny_checkpoint)
+    disk = load(Checkpoint.open(tmp_path), "disk").host
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"model\.safetensors: ends at byte \d+, inside an expert's weights"):
+        disk.resident()
