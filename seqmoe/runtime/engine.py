@@ -26,7 +26,10 @@ class Engine:
         self.geometry = checkpoint.geometry
         self.host = loaded.host
         self.router = Router(loaded.experts)
-        self._decoder = Decoder(loaded.model, checkpoint.family.static_cache, self.router)
+        self._loaded = loaded
+        self._interpreted = Decoder(loaded.model, checkpoint.family.static_cache, self.router)
+        self._compiled: Decoder | None = None
+        self._decoder = self._interpreted
 
     @staticmethod
     def load(source: Path | str, dtype: str = "float32", tier: str = "pageable") -> Engine:
@@ -38,6 +41,7 @@ class Engine:
         self._stop()
         self.pacer = None
         self.router.eager = False
+        self._decoder = self._interpreted
         self.router.placement = FullLoad(self.host.resident(), self.geometry)
 
     def place(
@@ -50,9 +54,11 @@ class Engine:
     ) -> None:
         """Choose a system; an offloaded one starts with an empty pool. Without emulation the link is a plain copy.
 
-        ``offline`` is what the system must know from other traces. Raises ``ValueError`` where it is missing.
+        ``offline`` is what the system must know from other traces. Raises ``ValueError`` where it is missing, and
+        `InputError` where its execution is "graph" and the step cannot be compiled here.
         """
         self._stop()
+        self._decoder = self._graph() if spec.execution == "graph" else self._interpreted
         self.pacer = LayerPacer(emulation.pace.layer_seconds, emulation.factor) if emulation is not None else None
         self.router.eager = spec.execution == "eager"
         if spec.retention == "all":
@@ -68,6 +74,14 @@ class Engine:
             emulation.overlap_ratio if emulation else float(self.geometry.experts),
             offline,
         )
+
+    def _graph(self) -> Decoder:
+        if self._compiled is None:
+            # Imported only here: a compiler's front end takes seconds to load.
+            from seqmoe.runtime.graph.decoder import GraphDecoder
+
+            self._compiled = GraphDecoder(self._loaded.model, self._loaded.experts, self.geometry, self.router)
+        return self._compiled
 
     @property
     def pacer(self) -> LayerPacer | None:
