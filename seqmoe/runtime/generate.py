@@ -12,6 +12,7 @@ from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.dilation import emulation_of
 from seqmoe.runtime.engine import Engine
+from seqmoe.runtime.memory_plan import plan_memory
 from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
@@ -58,7 +59,8 @@ def generate(
 
     With ``pace`` a GPU of that pace is imitated in dilated time; all times are then those of the imitated hardware.
     ``dilation`` is the factor by which time is stretched, found by trying if not given.
-    Raises `InputError` for a prompt, residency, length or predictor that the model cannot take.
+    Raises `InputError` for a prompt, residency, length or predictor that the model cannot take,
+    `OutOfMemoryError` where all of it together does not fit into memory; both before anything is loaded.
     """
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
         raise InputError("--prompt: is not valid UTF-8 text; check the terminal's encoding")
@@ -73,10 +75,17 @@ def generate(
         )
     ids = opened.tokenizer.encode(prompt)
     try:
-        opened.geometry.slots(residency)
+        slots = opened.geometry.slots(residency)
         opened.check_lengths(ids, tokens)
     except ValueError as error:
         raise InputError(str(error)) from None
+    plan_memory(
+        opened,
+        "pageable",
+        None if spec.retention == "all" else slots,
+        tokens=len(ids) + tokens,
+        prompt_tokens=len(ids),
+    ).check()
     engine = Engine(opened)
     try:
         emulation = emulation_of(engine, pace, forecaster, dilation) if pace is not None else None

@@ -89,12 +89,12 @@ class Worker:
                 continue
             try:
                 self.run(_parse(line))
+            except MemoryError as error:
+                self._emit(event="error", kind="oom", reason=str(error) or "host memory", hint="use a smaller model")
             except InputError as error:
                 self._emit(event="error", kind="unsupported", reason=str(error), hint="")
             except ValueError as error:
                 self._emit(event="error", kind="invalid", reason=str(error), hint="")
-            except MemoryError as error:
-                self._emit(event="error", kind="oom", reason=str(error) or "host memory", hint="use a smaller model")
         self._replays.close()
         if self._engine is not None:
             self._engine.close()

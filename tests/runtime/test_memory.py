@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ from transformers import DynamicCache, StaticCache
 from seqmoe.runtime import memory_plan
 from seqmoe.runtime.available_memory import Available, available_memory
 from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.generate import generate
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.memory_plan import cache_bytes, non_expert_bytes, plan_memory
+from seqmoe.runtime.worker import Worker
 from seqmoe.spec.errors import OutOfMemoryError
+from seqmoe.spec.system import system
 
 GIB = 2**30
 
@@ -122,3 +127,26 @@ def test_a_limit_that_is_exceeded_leaves_nothing(tmp_path):
     mount = _group(tmp_path / "cgroup", memory__max=GIB, memory__current=2 * GIB, memory__stat="anon 1")
     proc = _proc(tmp_path / "proc", "0::/\n", f"30 1 0:26 / {mount} rw - cgroup2 cgroup2 rw\n")
     assert available_memory(proc).bytes == 0
+
+
+def test_generate_and_the_worker_say_out_of_memory(tiny_checkpoint, monkeypatch):
+    checkpoint = Checkpoint.open(tiny_checkpoint)
+    enough = plan_memory(checkpoint, "pageable", slots=0).total
+    monkeypatch.setattr(memory_plan, "available_memory", lambda: Available(enough, "a test"))
+    load(checkpoint)
+    with pytest.raises(OutOfMemoryError, match=r"slot pool .* \+ caches .* \+ activations"):
+        generate(tiny_checkpoint, "prompt", system("lru"), 0.45, 5)
+    monkeypatch.setattr(memory_plan, "available_memory", lambda: Available(0, "a test"))
+    out = io.StringIO()
+    cell = {
+        "suite": "test", "panel": "p", "system": "lru", "model": "tiny", "lane": "measured", "residency": 0.45,
+        "batch": 1, "dataset": "d", "prompts": 1, "decode_tokens": 2,
+    }  # fmt: skip
+    request = {
+        "protocol": 1, "cell": cell, "model_path": str(tiny_checkpoint), "model_format": "hf", "prompts": [[5, 6]],
+        "decode_tokens": 2, "device": "cpu", "threads": 1,
+    }  # fmt: skip
+    Worker(out).serve(io.StringIO(json.dumps(request) + "\n"))
+    error = json.loads(out.getvalue().splitlines()[-1])
+    assert (error["event"], error["kind"]) == ("error", "oom")
+    assert "host pool" in error["reason"]
