@@ -79,7 +79,12 @@ class ExpectedUse(Retention):
     def forecast(self, step: int, first: int, last: int, probability: Floats) -> None:
         """All layers' events of ``step`` are over: every row lies ahead. Without row 0, what is left after the next."""
         value, unused, tail = self._of(probability[: self._steps])
-        self._write(slice(first, last), step, value, unused, tail, last - 1)
+        uses = self._uses[:, first:last].reshape(len(self._uses), -1)
+        beyond, frequency = self._history(uses, tail, step)
+        total = value.ravel() + unused.ravel() * beyond + frequency
+        when = (1 + step - self._begin + np.arange(first, last) / self.layers) * self._fade
+        logarithm = np.log(np.maximum(total, _LEAST)).reshape(-1, self.experts)
+        self.score[first:last] = logarithm + when[:, None]
         rows = probability[1:][: self._steps]
         self._later[first:last], self._later_unused[first:last], self._tail = self._of(rows)
 
@@ -89,27 +94,19 @@ class ExpectedUse(Retention):
         self._later_unused[:] = 1
 
     def _after_event(self, layer: int, step: int) -> None:
-        self._write(layer, step, self._later[layer], self._later_unused[layer], self._tail, layer)
+        beyond, frequency = self._history(self._uses[:, layer], self._tail, step)
+        total = self._later[layer] + self._later_unused[layer] * beyond + frequency
+        when = (1 + step - self._begin + layer / self.layers) * self._fade
+        self.score[layer] = np.log(np.maximum(total, _LEAST)) + when
 
-    def _write(
-        self,
-        layers: int | slice,
-        step: int,
-        value: NDArray[np.float64],
-        unused: NDArray[np.float64],
-        tail: NDArray[np.float64],
-        last_layer: int,
-    ) -> None:
-        weight = 1 - self._decays[:, 0] ** (step - self._begin + 1)
-        uses = self._uses[:, layers]
-        frequency = uses / weight.reshape(-1, *([1] * (uses.ndim - 1)))
+    def _history(
+        self, uses: NDArray[np.float64], tail: NDArray[np.float64], step: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | float]:
+        """What history says, [n]: the next use beyond the forecast, and the frequencies; ``uses`` [decays, n]."""
+        frequency = uses / (1 - self._decays ** (step - self._begin + 1))
         chance = np.minimum(np.maximum(frequency[self._kept], 1e-3), 0.999)
-        discounts = self._discounts.reshape(-1, *([1] * chance.ndim))
-        beyond = np.tensordot(tail, chance / (1 - discounts * (1 - chance)), axes=1)
-        total = value + unused * beyond + np.tensordot(self._frequency, frequency, axes=1)
-        place = np.arange(self.layers)[layers] if isinstance(layers, slice) else layers
-        when = (1 + step - self._begin + place / self.layers) * self._fade
-        self.score[layers] = np.log(np.maximum(total, _LEAST)) + np.reshape(when, (-1, 1) if np.ndim(when) else ())
+        beyond = tail @ (chance / (1 - self._discounts * (1 - chance)))
+        return beyond, self._frequency @ frequency if self._frequency.any() else 0.0
 
     def _of(self, rows: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Of a forecast [n, layers, experts]: its own part of the value, the chance of no use, the tail's weights."""

@@ -14,6 +14,8 @@ from seqmoe.runtime.retention import Retention
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
 
+_LEAST = np.finfo(np.float32).tiny
+
 
 class ForecastDriver:
     """Runs the predictor at its trigger layers and hands its forecast to the cache and to the prefetcher.
@@ -45,7 +47,8 @@ class ForecastDriver:
         self._tasks = 0 if spec.prefetch == "none" else min(geometry.top_k + spec.extra, geometry.experts)
         self._covers = {last - 1: (first, last) for first, last in predictor.ranges}
         self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
-        self._routing: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
+        self._chosen = np.zeros((geometry.layers, 1, geometry.top_k), dtype=np.int64)
+        self._weights = np.zeros(self._chosen.shape, dtype=np.float32)
         self._prompt: dict[int, NDArray[np.float32]] = {}
         self.predictor_ns = 0
 
@@ -57,8 +60,7 @@ class ForecastDriver:
     def begin_request(self) -> None:
         """Forget the last request's activations."""
         self._predictor.reset()
-        self._routing.clear()
-        self._activation[:] = 0
+        self._activation[:] = self._weights[:] = 0
 
     def routed(
         self, step: int, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32], next_position: int
@@ -67,7 +69,10 @@ class ForecastDriver:
 
         ``next_position`` is that of the next step's layer 0.
         """
-        self._routing[layer] = (experts, weights)
+        if len(experts) > self._chosen.shape[1]:
+            self._widen(len(experts))
+        self._chosen[layer, : len(experts)] = experts
+        self._weights[layer, : len(experts)] = weights
         if layer not in self._covers:
             return
         first, last = self._covers[layer]
@@ -92,18 +97,23 @@ class ForecastDriver:
         for first, last in self._covers.values():
             self._forecast(step, first, last, next_position)
 
+    def _widen(self, batch: int) -> None:
+        more = ((0, 0), (0, batch - self._chosen.shape[1]), (0, 0))
+        self._chosen, self._weights = np.pad(self._chosen, more), np.pad(self._weights, more)
+
     def _read(self, first: int, last: int) -> None:
         """Activation of the layers noted since the last trigger, mean over the batch; the others' are of no meaning."""
-        self._activation[first:last] = 0
-        for layer in range(first, last):
-            if layer not in self._routing:
-                continue
-            experts, weights = self._routing.pop(layer)
-            share = weights / (weights.sum(-1, keepdims=True) * len(weights))
-            if len(experts) == 1:
-                self._activation[layer, experts[0]] = share[0]
-            else:
-                np.add.at(self._activation[layer], experts, share)
+        chosen, weights = self._chosen[first:last], self._weights[first:last]
+        total = weights.sum(-1, keepdims=True)
+        requests = np.maximum(np.count_nonzero(total, axis=1, keepdims=True), 1)
+        share = weights / np.maximum(total * requests, _LEAST)
+        activation = self._activation[first:last]
+        activation[:] = 0
+        rows = np.arange(last - first)[:, None]
+        for request in range(chosen.shape[1]):
+            # The experts of one token are distinct.
+            activation[rows, chosen[:, request]] += share[:, request]
+        weights[:] = 0
 
     def _forecast(self, step: int, first: int, last: int, next_position: int) -> None:
         began = time.perf_counter_ns()

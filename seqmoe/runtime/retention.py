@@ -215,11 +215,15 @@ class CacheScoreNext(Retention):
         self._later[first:last] = fading_mean(probability[1:])
 
 
+_WEIGHTS = (LAMBDA ** np.arange(HORIZON)).astype(np.float32)
+
+
 def fading_mean(rows: Floats) -> Floats:
     """Mean over the first `HORIZON` of the rows [n, layers, experts], weighted by `LAMBDA` ** row."""
-    weights = (LAMBDA ** np.arange(min(HORIZON, len(rows)))).astype(np.float32)
-    mean: Floats = np.tensordot(weights / weights.sum(), rows[: len(weights)], axes=1)
-    return mean
+    rows = rows[:HORIZON]
+    weights = _WEIGHTS[: len(rows)] / _WEIGHTS[: len(rows)].sum()
+    # A product of matrices takes a fifth of np.tensordot's time at this size.
+    return (weights @ rows.reshape(len(rows), -1)).reshape(rows.shape[1:])
 
 
 def _last_steps(active: NDArray[np.bool_], step: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
