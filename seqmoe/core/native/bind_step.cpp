@@ -1,3 +1,4 @@
+#include <Python.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string_view.h>
@@ -22,7 +23,14 @@ namespace {
 
 using Callback = std::optional<nb::callable>;
 
-// Compiled code may or may not hold the GIL.
+// PyTorch runs compiled code with the GIL held: other threads of Python would stand still while a layer waits for its
+// experts.
+void compute(void* step, int64_t layer, const float* hidden, const int64_t* index, const float* weights, float* out) {
+  std::optional<nb::gil_scoped_release> unlocked;
+  if (PyGILState_Check()) unlocked.emplace();
+  DecodeStep::compute(step, layer, hidden, index, weights, out);
+}
+
 StepHooks::Hook hook_of(Callback callback) {
   if (!callback) return {};
   return [callback = std::move(*callback)](int32_t layer) {
@@ -65,7 +73,7 @@ void bind_step(nb::module_& module) {
       .def_prop_ro(
           "address",
           [](DecodeStep& self) {
-            return std::make_tuple(reinterpret_cast<intptr_t>(static_cast<StepFunction>(&DecodeStep::compute)),
+            return std::make_tuple(reinterpret_cast<intptr_t>(static_cast<StepFunction>(&compute)),
                                    reinterpret_cast<intptr_t>(&self));
           },
           "Addresses of the function that computes a layer and of its first argument.")

@@ -51,7 +51,10 @@ class GraphDecoder(Decoder):
     ) -> list[Generation]:
         """As `Decoder.generate`; compiling is not part of any request's time."""
         self.prepare(len(prompts))
-        return super().generate(prompts, tokens, keep_logits, on_token)
+        try:
+            return super().generate(prompts, tokens, keep_logits, on_token)
+        finally:
+            self._steps[len(prompts)].detach()
 
     def new_cache(self, length: int) -> Any:
         """One that compiled code can take."""

@@ -38,7 +38,9 @@ class CompiledStep:
         self._geometry = geometry
         self._batch = batch
         self._placement: Placement | None = None
+        self._experts: DecodeStep | None = None
         self._cache: Any = None
+        self._state: list[torch.Tensor] = []
 
     def __call__(
         self,
@@ -54,23 +56,28 @@ class CompiledStep:
         ``position`` is what `Router.begin_step` gave. ``mask`` int64 [batch, length of the cache], 0 where prompts were
         padded, belongs to batches above one. Raises what a callback or the pipeline raised in it.
         """
-        self._attach(router.placement)
+        step = self._attach(router.placement)
         if cache is not self._cache:
             self._cache, self._state = cache, [owner[key] for owner, key in state_of(cache)]
-        self._begin(router, position)
+        _begin(step, router, position)
         # Compiled code reads by address; it does not look at strides.
         own = [tensor.contiguous() for tensor in (ids, positions, mask) if tensor is not None]
         (logits,) = self._run([*own[:2], self._target, *self._state, *own[2:]])
-        self._experts.finish()
-        router.timers.placing_ns += self._experts.placing_ns
+        step.finish()
+        router.timers.placing_ns += step.placing_ns
         if router.recorded is not None:
-            router.recorded.extend(self._experts.experts.copy())
+            router.recorded.extend(step.experts.copy())
         return logits
 
-    def _attach(self, placement: Placement) -> None:
+    def detach(self) -> None:
+        """Let go of pool and cache, which may be large, until the next step."""
+        self._placement = self._experts = self._cache = None
+        self._state = []
+
+    def _attach(self, placement: Placement) -> DecodeStep:
         """Experts are where the placement's pool is, until there is another placement."""
-        if placement is self._placement:
-            return
+        if placement is self._placement and self._experts is not None:
+            return self._experts
         geometry, pool = self._geometry, placement.pool
         self._experts = DecodeStep(
             geometry.layers, geometry.experts, self._batch, geometry.top_k, *pool.arrays, placement.pipeline,
@@ -78,28 +85,30 @@ class CompiledStep:
         )  # fmt: skip
         self._target = torch.tensor(self._experts.address)
         self._placement = placement
+        return self._experts
 
-    def _begin(self, router: Router, position: int) -> None:
-        placement, step = router.placement, self._experts
-        passed = 0
 
-        def needed(layer: int) -> None:
-            placement.needed(layer, step.distinct())
+def _begin(step: DecodeStep, router: Router, position: int) -> None:
+    placement = router.placement
+    passed = 0
 
-        def routed(layer: int) -> None:
-            nonlocal passed
-            for number in range(passed, layer + 1):
-                placement.routed(number, step.experts[number], step.weights[number])
-            passed = layer + 1
+    def needed(layer: int) -> None:
+        placement.needed(layer, step.distinct())
 
-        def done(layer: int) -> None:
-            if router.pacer is not None:
-                router.pacer.layer_done(placement.take_stall())
+    def routed(layer: int) -> None:
+        nonlocal passed
+        for number in range(passed, layer + 1):
+            placement.routed(number, step.experts[number], step.weights[number])
+        passed = layer + 1
 
-        step.begin(
-            position,
-            needed=needed if placement.scores_on_access else None,
-            routed=routed if placement.trigger_layers else None,
-            done=done if router.pacer is not None else None,
-            triggers=sorted(placement.trigger_layers),
-        )
+    def done(layer: int) -> None:
+        if router.pacer is not None:
+            router.pacer.layer_done(placement.take_stall())
+
+    step.begin(
+        position,
+        needed=needed if placement.scores_on_access else None,
+        routed=routed if placement.trigger_layers else None,
+        done=done if router.pacer is not None else None,
+        triggers=sorted(placement.trigger_layers),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -176,3 +177,23 @@ def test_a_missing_compiler_is_named(engine, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match=r"none was found: install g\+\+"):
         engine.place(dataclasses.replace(system("full"), execution="graph"), 1.0, None, None)
+
+
+def test_other_threads_run_while_a_layer_waits_for_experts(engine, graph):
+    graph(system("naive"), 0.3, None, None)
+    decode(engine)
+    passed, done = [], threading.Event()
+
+    def count():
+        while not done.wait(0.001):
+            passed.append(True)
+
+    marks = []
+    engine.offloaded.link.seconds_per_expert = 0.03
+    thread = threading.Thread(target=count)
+    thread.start()
+    engine.generate_batch([[1], [2]], 2, on_token=lambda index, token: marks.append(len(passed)))
+    done.set()
+    thread.join()
+    # At least three experts in each of two layers; a thread that is locked out passes once at most.
+    assert marks[1] - marks[0] > 3
