@@ -31,9 +31,11 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
         with _blaming(suite, "systems", name):
             if name not in systems:
                 raise InputError(f"unknown; {nearest(name, systems)}")
-    for name in dict.fromkeys(cell.hardware for cell in cells if cell.hardware != "host"):
-        with _blaming(suite, "hardware", name):
-            load_hardware(home, name)
+    for key in ("hardware", "link"):
+        for name in dict.fromkeys(getattr(cell, key) for cell in cells):
+            with _blaming(suite, key, name):
+                if name not in ("host", ""):
+                    load_hardware(home, name)
     for name in dict.fromkeys(cell.model for cell in cells):
         with _blaming(suite, "models", name):
             load_model(home, name)

@@ -23,6 +23,15 @@ from seqmoe.spec.system import SYSTEMS
 PROTOCOL = 1
 
 
+def predictor_file(home: Home, cell: Cell) -> Path | None:
+    """The predictor that lies with the cell's model: of the kind that the cell names, or the model's own."""
+    own = choose_model(home, cell.model).predictor
+    if own is None or not cell.predictor:
+        return own
+    file = own.with_name(f"{cell.predictor}{own.suffix}")
+    return file if file.is_file() else None
+
+
 class Requests:
     """Builds requests; prompts are tokenized once per workload. Every system gets the same ids."""
 
@@ -81,11 +90,12 @@ class Requests:
     def _options(self, cell: Cell) -> dict[str, Any]:
         """What only our runtime takes: the imitated pace, and the predictor that lies with the model."""
         emulated = cell.lane == "emulated"
-        predictor = choose_model(self._home, cell.model).predictor
+        predictor = predictor_file(self._home, cell)
         return {
             "pace": asdict(load_hardware(self._home, cell.hardware).emulated_pace) if emulated else None,
             "dilation": self._dilations.of(cell),
             "predictor": None if predictor is None else str(predictor),
+            "link_ratio": load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None,
         }
 
     def _prompts(self, folder: Path, cell: Cell) -> list[list[int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable
 from seqmoe.harness.replays import Replays
-from seqmoe.spec.choice import choose_model
+from seqmoe.harness.request import predictor_file
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
@@ -24,7 +24,7 @@ class Weights:
         self._home = home
         self._replays = replays or Replays(home)
         self._models: dict[str, str | None] = {}
-        self._predictors: dict[str, str | None] = {}
+        self._predictors: dict[tuple[str, str], str | None] = {}
 
     def of(self, cell: Cell) -> dict[str, str | None]:
         """``model`` and ``predictor``, None where there is none on this machine or the system uses none.
@@ -35,10 +35,13 @@ class Weights:
             return self._replays.weights(cell)
         if cell.model not in self._models:
             self._models[cell.model] = self._model(cell.model)
-            self._predictors[cell.model] = self._predictor(cell.model)
+        kind = (cell.model, cell.predictor)
+        if kind not in self._predictors:
+            predictor = predictor_file(self._home, cell)
+            self._predictors[kind] = None if predictor is None else files_sha256([predictor])
         return {
             "model": self._models[cell.model],
-            "predictor": self._predictors[cell.model] if has_predictor(cell) else None,
+            "predictor": self._predictors[kind] if has_predictor(cell) else None,
         }
 
     def _model(self, name: str) -> str | None:
@@ -49,10 +52,6 @@ class Weights:
             return None
         # The hub names a snapshot by its commit; reading gigabytes would say no more.
         return folder.name if model.hub_id else checkpoint_digest(folder)
-
-    def _predictor(self, name: str) -> str | None:
-        predictor = choose_model(self._home, name).predictor
-        return None if predictor is None else files_sha256([predictor])
 
 
 def checkpoint_digest(folder: Path) -> str:

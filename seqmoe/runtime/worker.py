@@ -10,7 +10,7 @@ import ctypes
 import json
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TextIO
 
@@ -19,18 +19,21 @@ import torch
 from numpy.typing import NDArray
 
 import seqmoe
+from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.dilation import HEAVIEST, emulation_of
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
+from seqmoe.runtime.predictor_cost import arithmetic_seconds
 from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
+from seqmoe.runtime.throttled import throttled_to
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
 from seqmoe.spec.suite import Cell
-from seqmoe.spec.system import system
+from seqmoe.spec.system import SystemSpec, system
 
 PROTOCOL = 1
 
@@ -40,11 +43,13 @@ class Options:
     """What only our runtime understands: whose pace it imitates, how much time is stretched, where the predictor is.
 
     Without ``dilation`` the factor is found by trying, once for all requests of one model, pace and predictor.
+    ``link_ratio`` throttles a measured request's link to as many experts per full-load layer of this host.
     """
 
     pace: Pace | None = None
     dilation: float | None = None
     predictor: str | None = None
+    link_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class Worker:
 
     def run(self, request: Request) -> None:
         """Load, place, warm up, and decode every prompt of one request."""
-        spec = system(request.cell.system)
+        spec = _spec_of(request.cell)
         if request.replay is not None:
             cell = request.cell
             case = ReplayCase(spec, cell.residency, cell.batch, request.decode_tokens)
@@ -118,12 +123,40 @@ class Worker:
         engine = self._load(request.model_path)
         answers = self._answers_of(engine, request)
         emulation = self._emulation_of(engine, request)
-        engine.place(spec, request.cell.residency, predictor_for(spec, request.options.predictor), emulation)
+        predictor = predictor_for(spec, request.options.predictor)
+        link = self._link_of(engine, request)
+        engine.place(spec, request.cell.residency, predictor, emulation or link)
+        if link is not None:
+            engine.pacer = None
         self._emit(event="ready")
         if request.warmup:
             self._warm_up(engine, request)
+        engine.timers.clear()
         self._measure(engine, request, answers, emulation)
+        if emulation is None:
+            self._tell_parts(engine, spec, predictor, link)
         self._emit(event="done")
+
+    def _link_of(self, engine: Engine, request: Request) -> Emulation | None:
+        ratio = request.options.link_ratio
+        return throttled_to(engine, ratio) if ratio is not None else None
+
+    def _tell_parts(
+        self, engine: Engine, spec: SystemSpec, predictor: Predictor | None, link: Emulation | None
+    ) -> None:
+        """Where the time of the decode steps went, and what of the predictor's is arithmetic."""
+        steps = engine.timers.steps()
+        if not len(steps):
+            return
+        for name, value in engine.timers.breakdown().as_dict().items():
+            self._stat(name, value)
+        self._stat("timed_steps", len(steps))
+        arithmetic = arithmetic_seconds(predictor, spec.lookahead)
+        if arithmetic is not None:
+            self._stat("predictor_arithmetic_seconds", arithmetic * len(steps))
+        if link is not None:
+            self._stat("overlap_ratio", link.overlap_ratio)
+            self._stat("link_seconds_per_expert", link.link_seconds_per_expert)
 
     def _load(self, model_path: str) -> Engine:
         if self._engine is None or self._loaded != model_path:
@@ -207,6 +240,12 @@ class Worker:
     def _emit(self, **event: Any) -> None:
         self._out.write(json.dumps(event) + "\n")
         self._out.flush()
+
+
+def _spec_of(cell: Cell) -> SystemSpec:
+    """The cell's system, in the mode of execution that the cell asks for."""
+    spec = system(cell.system)
+    return replace(spec, execution=cell.execution) if cell.execution else spec
 
 
 def _parse(line: str) -> Request:

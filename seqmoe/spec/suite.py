@@ -10,13 +10,13 @@ from pathlib import Path
 
 from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import InputError, nearest
-from seqmoe.spec.system import SYSTEMS
+from seqmoe.spec.system import EXECUTION, SYSTEMS
 
 LANES = ("measured", "emulated", "simulated")
 # Where routing comes from: the running model, or traces that stand in for one.
 MODEL, REPLAY = ROUTINGS = ("model", "replay")
 # Fields that came later: a cell that leaves them alone keeps the key that its records have.
-_LATER = {"routing": MODEL, "predictor": ""}
+_LATER = {"routing": MODEL, "predictor": "", "execution": "", "link": ""}
 SCHEMA = 1
 
 
@@ -26,7 +26,8 @@ class Cell:
 
     ``hardware`` is the profile that an emulated or simulated cell imitates, "host" for a measured one. With ``routing``
     "replay" the data set is the name of traces, a prompt one of their requests. ``predictor`` is the kind that a system
-    with forecasts runs with, empty for the model's own.
+    with forecasts runs with, empty for the model's own. ``execution`` is a mode other than the system's own. ``link``
+    is the profile to whose overlap ratio a measured cell's link is throttled: the host's own layers set the time.
     """
 
     suite: str
@@ -43,6 +44,8 @@ class Cell:
     seed: int = 0
     routing: str = MODEL
     predictor: str = ""
+    execution: str = ""
+    link: str = ""
 
     @property
     def key(self) -> str:
@@ -54,7 +57,8 @@ class Cell:
     def label(self) -> str:
         """A short name for progress and tables."""
         predictor = f" {self.predictor}" if self.predictor else ""
-        return f"{self.system}{predictor} {self.model} {self.residency:.0%} {self.lane}"
+        mode = f" {self.execution}" if self.execution else ""
+        return f"{self.system}{mode}{predictor} {self.model} {self.residency:.0%} {self.lane}"
 
     @property
     def detail(self) -> str:
@@ -78,8 +82,15 @@ class Block:
     hardware: str = "host"
     routing: str = MODEL
     predictor: str = ""
+    execution: tuple[str, ...] = ("",)
+    link: str = ""
 
     def __post_init__(self) -> None:
+        for mode in self.execution:
+            if mode and mode not in EXECUTION:
+                raise ValueError(f"execution = {mode!r}; {nearest(mode, EXECUTION)}")
+        if self.link and self.lane != "measured":
+            raise ValueError(f"link = {self.link!r}: lane {self.lane!r} has its own link; only 'measured' is throttled")
         if self.routing not in ROUTINGS:
             raise ValueError(f"routing = {self.routing!r}; {nearest(self.routing, ROUTINGS)}")
         if self.routing == REPLAY and self.lane != "emulated":
@@ -138,8 +149,8 @@ class Suite:
             raise InputError(f"suite {self.name!r} has no profile {profile!r}; {nearest(profile, self.profile)}")
         cells: dict[str, Cell] = {}
         for block in self.profile[profile].block:
-            for model, name, residency, batch, decode_tokens in itertools.product(
-                block.models, block.systems, block.residency, block.batch, block.decode_tokens
+            for model, name, residency, batch, decode_tokens, execution in itertools.product(
+                block.models, block.systems, block.residency, block.batch, block.decode_tokens, block.execution
             ):
                 cell = Cell(
                     suite=self.name,
@@ -156,6 +167,8 @@ class Suite:
                     seed=seed,
                     routing=block.routing,
                     predictor=block.predictor if _has_predictor(name) else "",
+                    execution=execution,
+                    link=block.link,
                 )
                 cells.setdefault(cell.key, cell)
         return list(cells.values())

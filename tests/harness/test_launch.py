@@ -78,6 +78,7 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
             "pace": {"layer_seconds": pytest.approx(1e-3), "expert_seconds": pytest.approx(5e-4)},
             "dilation": None,
             "predictor": None,
+            "link_ratio": None,
         },
     }
     json.dumps(request)
@@ -86,7 +87,22 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
 def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(home) -> None:
     write_predictor(home.work / "checkpoint", b"")
     options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
-    assert options == {"pace": None, "dilation": None, "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE)}
+    assert options == {
+        "pace": None,
+        "dilation": None,
+        "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE),
+        "link_ratio": None,
+    }
+
+
+def test_a_cell_may_name_the_kind_of_its_predictor_and_the_ratio_of_its_link(home) -> None:
+    write_predictor(home.work / "checkpoint", b"")
+    own = home.work / "checkpoint" / PREDICTOR_FILE
+    point = cell(system="seqmoe", predictor="mamba2", link="card", execution="eager")
+    options = Requests(home, HOST, threads=1).build(point)["options"]
+    assert options["predictor"] is None and options["link_ratio"] == pytest.approx(2.0)
+    own.with_name("mamba2.safetensors").write_bytes(b"other")
+    assert Requests(home, HOST, threads=1).build(point)["options"]["predictor"].endswith("mamba2.safetensors")
 
 
 def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:

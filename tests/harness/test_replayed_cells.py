@@ -51,7 +51,7 @@ def folder(tmp_path):
 
 def test_cells_without_the_later_fields_keep_their_keys() -> None:
     plain = cell(system="lru")
-    assert replace(plain, routing="model", predictor="").key == plain.key
+    assert replace(plain, routing="model", predictor="", execution="", link="").key == plain.key
     assert len({plain.key, replace(plain, routing="replay").key, replace(plain, predictor="previous").key}) == 3
 
 
@@ -124,6 +124,8 @@ def test_a_given_predictor_must_not_have_seen_what_is_replayed(home, folder, tmp
     [
         ({"routing": "replayed"}, "did you mean 'replay'"),
         ({"routing": "replay", "lane": "measured", "hardware": "host"}, "needs a model"),
+        ({"link": "card"}, "has its own link"),
+        ({"execution": ("graf",)}, "did you mean 'graph'"),
     ],
 )
 def test_blocks_say_what_is_wrong_with_their_routing(changes, words) -> None:

@@ -44,7 +44,7 @@ def test_quick_runs_on_a_machine_without_a_gpu_and_holds_what_the_readme_promise
     assert {cell.model for cell in cells} == {"reference"}
     emulated = {(cell.system, cell.residency) for cell in cells if cell.lane == "emulated"}
     assert {(s, r) for s in ("lru", "seqmoe") for r in (0.15, 0.25, 0.35, 0.45)} <= emulated
-    assert ("full", 1.0) in emulated and {s for s, _ in emulated} == set(SYSTEMS)
+    assert ("full", 1.0) in emulated and {s for s, _ in emulated} <= set(SYSTEMS)
     measured = {(cell.system, cell.residency) for cell in cells if cell.lane == "measured"}
     assert {(s, r) for s in BASELINES for r in (0.15, 0.25, 0.35, 0.45)} <= measured
     assert {("full", 1.0), ("llama.cpp", 1.0), ("vLLM", 1.0)} <= measured
