@@ -63,6 +63,18 @@ class Channel:
 class Link(Channel):
     def __init__(self, parts: Sequence[tuple[int, int, int]], seconds_per_expert: float = 0.0) -> None: ...
 
+class DiskLink(Channel):
+    def __init__(
+        self,
+        files: Sequence[str],
+        sources: NDArray[np.int64],
+        targets: Sequence[tuple[int, int, int]],
+        seconds_per_expert: float = 0.0,
+        direct: bool = True,
+    ) -> None: ...
+    @property
+    def direct(self) -> bool: ...
+
 class FailingLink(Channel):
     def __init__(self, link: Channel, every: int) -> None: ...
 

@@ -5,6 +5,13 @@ key * bytes`` of every part, slot ``slot`` at ``device + slot * bytes``. The cal
 ``close()`` before it goes. A transfer takes at least ``seconds_per_expert`` of real time from the start of its copy,
 exact to a few microseconds on an idle core; transfers queue for the channel.
 
+``DiskLink(files, sources, [(device_address, bytes_from_slot_to_slot, bytes), ...], seconds_per_expert, direct)`` reads
+experts from files, for models larger than memory: piece j of expert ``key`` begins at byte ``sources[key, j, 1]`` of
+``files[sources[key, j, 0]]`` (int64 [keys, pieces, 2]) and goes to target j. With ``direct`` it reads past the page
+cache, through an aligned buffer of 1 MiB; its property ``direct`` is False where a file system refuses that. A file
+that cannot be opened raises ``OSError`` at once. One that ends too early, or cannot be read, raises ``TransferError``,
+with its name and the byte, when the expert is asked for.
+
 ``FailingLink(link, every)`` is ``link`` with faults: every n-th transfer raises ``TransferError``, the others go over
 ``link`` at its pace.
 
@@ -13,6 +20,6 @@ A ``TransferError`` says that this transfer did not bring its bytes; a later one
 
 from __future__ import annotations
 
-from seqmoe.core._native import Channel, FailingLink, Link, TransferError
+from seqmoe.core._native import Channel, DiskLink, FailingLink, Link, TransferError
 
-__all__ = ["Channel", "FailingLink", "Link", "TransferError"]
+__all__ = ["Channel", "DiskLink", "FailingLink", "Link", "TransferError"]

@@ -1,13 +1,18 @@
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cerrno>
 #include <memory>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings.h"
 #include "budget.h"
+#include "disk_link.h"
 #include "failing_link.h"
 #include "link.h"
 
@@ -34,6 +39,23 @@ void bind_channel(nb::module_& module) {
            "The addresses are about to become invalid: every later transfer raises RuntimeError.");
 }
 
+void make_disk_link(DiskLink* self, const std::vector<std::string>& files, Array<const int64_t, 3> sources,
+                    const std::vector<std::tuple<uintptr_t, size_t, size_t>>& targets, double seconds, bool direct) {
+  check(sources.shape(1) == targets.size() && sources.shape(2) == 2,
+        "sources must be [keys, pieces, 2], with as many pieces as there are targets");
+  std::vector<Source> from;
+  for (size_t i = 0; i < sources.size(); i += 2) from.push_back({sources.data()[i], sources.data()[i + 1]});
+  std::vector<Target> to;
+  for (const auto& [device, stride, bytes] : targets) to.push_back({device, stride, bytes});
+  try {
+    new (self) DiskLink(files, std::move(from), std::move(to), seconds, direct);
+  } catch (const FileError& error) {
+    errno = error.code;
+    PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path.c_str());
+    throw nb::python_error();
+  }
+}
+
 void bind_links(nb::module_& module) {
   nb::class_<Link, Channel>(module, "Link", "From the host pool to the slot pool; see seqmoe.core.link.")
       .def(
@@ -44,6 +66,10 @@ void bind_links(nb::module_& module) {
             new (self) Link(std::move(native), seconds);
           },
           "parts"_a, "seconds_per_expert"_a = 0.0);
+  nb::class_<DiskLink, Channel>(module, "DiskLink", "From files to the slot pool; see seqmoe.core.link.")
+      .def("__init__", &make_disk_link, "files"_a, "sources"_a, "targets"_a, "seconds_per_expert"_a = 0.0,
+           "direct"_a = true)
+      .def_prop_ro("direct", &DiskLink::direct, "Whether all files are read past the page cache.");
   nb::class_<FailingLink, Channel>(module, "FailingLink", "A link with faults; see seqmoe.core.link.")
       .def(nb::init<std::shared_ptr<Channel>, int64_t>(), "link"_a, "every"_a);
 }

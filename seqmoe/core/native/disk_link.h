@@ -1,0 +1,75 @@
+// The link from the checkpoint's files to the slot pool, for models larger than memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "channel.h"
+#include "disk_file.h"
+
+namespace seqmoe {
+
+// Where one piece of an expert lies.
+struct Source {
+  int64_t file;
+  int64_t offset;
+};
+
+// Where one piece of a slot lies: slot `slot` at device + slot * stride.
+struct Target {
+  uintptr_t device;
+  size_t stride;
+  size_t bytes;
+};
+
+class DiskLink final : public Channel {
+ public:
+  // `sources` are [keys, targets]. FileError for a file that cannot be opened.
+  DiskLink(const std::vector<std::string>& files, std::vector<Source> sources, std::vector<Target> targets,
+           double seconds_per_expert, bool direct)
+      : Channel(seconds_per_expert), sources_(std::move(sources)), targets_(std::move(targets)) {
+    if (targets_.empty()) throw std::invalid_argument("a link needs at least one piece");
+    for (const Target& target : targets_)
+      if (!target.device || !target.bytes || target.stride < target.bytes)
+        throw std::invalid_argument(
+            "a target is (device address, bytes from slot to slot, bytes), none of them 0, the last not the larger");
+    for (const Source& source : sources_)
+      if (source.file < 0 || source.file >= static_cast<int64_t>(files.size()) || source.offset < 0)
+        throw std::invalid_argument("a source is (index of a file, byte offset): got (" + std::to_string(source.file) +
+                                    ", " + std::to_string(source.offset) + ") with " + std::to_string(files.size()) +
+                                    " files");
+    for (const std::string& file : files) files_.emplace_back(file, direct);
+  }
+
+  // Whether all files are read past the page cache.
+  bool direct() const {
+    return std::all_of(files_.begin(), files_.end(), [](const DiskFile& file) { return file.direct(); });
+  }
+
+ private:
+  int64_t copy(int32_t key, int32_t slot, const std::atomic<bool>* hurry) override {
+    const size_t first = static_cast<size_t>(key) * targets_.size();
+    if (key < 0 || first >= sources_.size())
+      throw std::out_of_range("expert key " + std::to_string(key) + " has no source");
+    int64_t copied = 0;
+    for (size_t piece = 0; piece < targets_.size(); ++piece) {
+      const Source& source = sources_[first + piece];
+      const Target& target = targets_[piece];
+      auto* const to = reinterpret_cast<std::byte*>(target.device + slot * target.stride);
+      if (!files_[source.file].read(source.offset, target.bytes, to, bounce_, hurry)) return -1;
+      copied += static_cast<int64_t>(target.bytes);
+    }
+    return copied;
+  }
+
+  std::vector<DiskFile> files_;
+  std::vector<Source> sources_;
+  std::vector<Target> targets_;
+  BounceBuffer bounce_;
+};
+
+}  // namespace seqmoe
