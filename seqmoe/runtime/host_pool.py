@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from seqmoe.adapters.base import ExpertFormat
-from seqmoe.core import link
+from seqmoe.core.link import DiskLink
 from seqmoe.runtime.expert_files import ExpertFiles
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.errors import InputError, nearest
@@ -42,7 +42,7 @@ class DiskPool:
         self.files.read_into(pool)
         return pool
 
-    def link_to(self, slots: ExpertPool, seconds_per_expert: float) -> link.DiskLink:
+    def link_to(self, slots: ExpertPool, seconds_per_expert: float) -> DiskLink:
         """The link that reads expert ``key`` from its file into a slot; throttled where seconds are given."""
         targets = []
         for piece in self.files.layout.pieces:
@@ -50,7 +50,7 @@ class DiskPool:
             first = part[piece.rows(tuple(part.shape))]
             targets.append((first.data_ptr(), part.numel() * part.element_size(), first.numel() * part.element_size()))
         paths = [str(file) for file in self.files.files]
-        return link.DiskLink(paths, self.files.sources, targets, seconds_per_expert)
+        return DiskLink(paths, self.files.sources, targets, seconds_per_expert)
 
 
 HostPool = ExpertPool | DiskPool

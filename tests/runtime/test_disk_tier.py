@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
 from family_models import CONFIGS, save_tiny
 
-from seqmoe.runtime import host_pool
 from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.host_pool import DiskPool
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.errors import InputError
-
-
-class ReadingLink:
-    """What a disk link does, in plain Python: the bytes at a key's sources go to the slot's place in each target."""
-
-    def __init__(self, files, sources, targets, seconds_per_expert):
-        assert sources.dtype == np.int64
-        assert sources.shape[1:] == (len(targets), 2)
-        self._files, self._sources, self._targets = files, sources, targets
-
-    def transfer(self, key: int, slot: int) -> None:
-        for (file, offset), (address, stride, size) in zip(self._sources[key].tolist(), self._targets, strict=True):
-            with open(self._files[file], "rb") as stream:
-                stream.seek(offset)
-                ctypes.memmove(address + slot * stride, stream.read(size), size)
+from seqmoe.spec.system import system
 
 
 @pytest.mark.parametrize("how", [{"max_shard_size": "60KB"}, {"save_original_format": False}], ids=["shards", "fused"])
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != "gpt_oss"])
-def test_a_disk_link_fills_slots_as_the_pool_in_memory_has_them(name, how, tiny_checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_pool.link, "DiskLink", ReadingLink, raising=False)
+def test_a_disk_link_fills_slots_as_the_pool_in_memory_has_them(name, how, tiny_checkpoint, tmp_path):
     save_tiny(name, tmp_path, tiny_checkpoint, dtype=torch.bfloat16, **how)
     checkpoint = Checkpoint.open(tmp_path, "auto")
     disk, memory = load(checkpoint, "disk").host, load(checkpoint).host
@@ -49,6 +32,20 @@ def test_a_disk_link_fills_slots_as_the_pool_in_memory_has_them(name, how, tiny_
             assert torch.equal(tensor[key % 3], memory.tensors[part][key]), (key, part)
     for part, tensor in disk.resident().tensors.items():
         assert torch.equal(tensor, memory.tensors[part])
+
+
+@pytest.mark.parametrize("name", ["lru", "naive"])
+def test_a_model_on_disk_answers_as_from_memory(name, tiny_checkpoint, tmp_path):
+    save_tiny("qwen3_moe", tmp_path, tiny_checkpoint)
+    prompt = list(range(1, 20))
+    answers = []
+    for tier in ("pageable", "disk"):
+        engine = Engine.load(tmp_path, tier=tier)
+        engine.place(system(name), 0.15, None, None)
+        answers.append(torch.stack(engine.generate(prompt, 12, keep_logits=True).logits))
+        assert engine.offloaded.link.transfers > 0
+        engine.close()
+    assert torch.equal(*answers)
 
 
 def test_other_layouts_and_types_are_refused_with_the_reason(tiny_checkpoint, tmp_path):
