@@ -26,10 +26,7 @@ Runner = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 _SOURCES = [
     Path(__file__).parent / name for name in ("caches.py", "experts_op.cpp", "experts_op.py", "package.py", "trace.py")
 ]
-_CONFIG = {
-    "aot_inductor.package_constants_in_so": False,  # the weights stay where the model has them
-    "aot_inductor.compile_wrapper_opt_level": "O0",  # it only calls: half of the compile time, no difference in speed
-}
+_CONFIG = {"aot_inductor.package_constants_in_so": False}  # the weights stay where the model has them
 
 
 def to_stderr(line: str) -> None:
