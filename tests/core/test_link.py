@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from seqmoe.core.link import Link
+from seqmoe.core.link import FailingLink, Link, TransferError
 
 KEYS, SLOTS = 6, 3
 
@@ -34,7 +34,14 @@ def test_copies_every_part_of_one_expert_and_nothing_else(pools):
         assert (device[2] == host[4]).all()
         assert (device[1] == host[0]).all()
         assert (device[0] == 0).all()
-    assert link.transfers == 2
+    assert (link.transfers, link.bytes) == (2, 2 * (48 + 7))
+
+
+def test_a_large_expert_arrives_whole():
+    host = np.random.default_rng(0).integers(0, 255, (2, (8 << 20) + 5), dtype=np.uint8)
+    device = np.zeros((1, host.shape[1]), dtype=np.uint8)
+    link_over([(host, device)]).transfer(1, 0)
+    assert np.array_equal(device[0], host[1])
 
 
 def test_a_transfer_occupies_the_channel_for_its_time(pools):
@@ -65,6 +72,22 @@ def test_a_closed_link_refuses(pools):
     with pytest.raises(RuntimeError, match="closed"):
         link.transfer(0, 0)
     assert link.transfers == 0
+
+
+def test_every_nth_transfer_of_a_failing_link_fails(pools):
+    inner = link_over(pools)
+    link = FailingLink(inner, 3)
+    for attempt in range(1, 10):
+        if attempt % 3:
+            link.transfer(attempt % KEYS, 0)
+            assert (pools[0][1][0] == pools[0][0][attempt % KEYS]).all()
+        else:
+            with pytest.raises(TransferError, match=f"transfer {attempt} fails"):
+                link.transfer(0, 0)
+    assert link.transfers == inner.transfers == 6
+    assert link.bytes == inner.bytes == 6 * (48 + 7)
+    with pytest.raises(ValueError, match="every"):
+        FailingLink(inner, 0)
 
 
 @pytest.mark.parametrize(
