@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.cli.live import live_text
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,15 @@ def generate(
         str, typer.Option(help="reference, a name of suites/models, a folder, or a hub id.")
     ] = "reference",
     residency: Annotated[float, typer.Option(help="Share of all experts that the device holds.")] = 0.45,
-    system: Annotated[str, typer.Option(help="full, naive, lru or seqmoe.")] = "seqmoe",
+    system: Annotated[
+        str, typer.Option(help="full, naive, lru, lfu, seqmoe, seqmoe_learned, ...; a wrong name lists all.")
+    ] = "seqmoe",
+    execution: Annotated[
+        str | None,
+        typer.Option(help="eager: expert by expert; sync: a kernel a layer; graph: the whole step compiled."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, or auto for the checkpoint's own.")] = "float32",
+    host: Annotated[str, typer.Option(help="Where all experts lie: pageable or pinned memory, or disk.")] = "pageable",
     routing: Annotated[
         str,
         typer.Option(
@@ -44,11 +53,15 @@ def generate(
             "which learn as they go."
         ),
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Popularity file of the model (`predictor train`); default: the model's own.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Continue a prompt greedily through one system, and say what it cost."""
     from seqmoe.runtime.generate import generate as run
+    from seqmoe.runtime.session import Setup, with_execution
     from seqmoe.spec import system as systems
     from seqmoe.spec.choice import choose_model
     from seqmoe.spec.hardware import load_hardware
@@ -64,25 +77,20 @@ def generate(
     if predictor is not None and spec.predictor == "none":
         raise InputError(f"--predictor {predictor}: system {system!r} makes no forecasts; --system seqmoe does")
     chosen = choose_model(home, model)
-    result = run(
-        chosen.location,
-        prompt,
-        spec,
-        residency,
-        tokens,
-        load_hardware(home, emulate).emulated_pace if emulate is not None else None,
-        predictor or chosen.predictor,
-        threads,
-        dilation,
-    )
-    _print(result, as_json)
+    if execution is not None:
+        spec = with_execution(spec, execution)
+    setup = Setup(spec, residency, predictor or chosen.predictor, profile or chosen.profile, host)
+    pace = load_hardware(home, emulate).emulated_pace if emulate is not None else None
+    with live_text(quiet=as_json) as live:
+        result = run(chosen.location, prompt, setup, tokens, pace, dilation, dtype, threads, live)
+    _print(result, as_json, streamed=True)
 
 
-def _print(result: GenerateResult, as_json: bool) -> None:
+def _print(result: GenerateResult, as_json: bool, streamed: bool = False) -> None:
     if as_json:
         print_json(result.as_dict())
         return
-    if result.text:
+    if result.text and not streamed:
         out.print(result.text, markup=False, highlight=False)
     rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
     err.print(

@@ -42,6 +42,10 @@ def predictor_train(
     ] = None,
     predictors: Annotated[int | None, typer.Option(help="How many networks share the layers; default: two.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of each network; default: by their number.")] = None,
+    score_with: Annotated[
+        Path | None,
+        typer.Option(help="With popularity: a predictor whose forecasts the learned retention score is fitted to."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a predictor from all of SRC; split off what it shall be judged on before."""
@@ -51,6 +55,11 @@ def predictor_train(
     if minutes is not None and not 0 < minutes < math.inf:
         raise InputError(f"--minutes {minutes:g}: must be positive and finite")
     _check_target(path)
+    if score_with is not None:
+        if kind != "popularity":
+            raise InputError(f"--score-with: the score lies in the file of kind popularity, not {kind}")
+        _make_profile(path, traces, score_with, as_json)
+        return
     sizes = {name: value for name, value in (("ranges", predictors), ("hidden", hidden)) if value is not None}
     if kind not in TRAINED and (minutes is not None or work is not None or sizes):
         unread = "--minutes, --work, --predictors and --hidden"
@@ -71,6 +80,25 @@ def predictor_train(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _make_profile(path: Path, source: str, score_with: Path, as_json: bool) -> None:
+    """Popularity, and the learned score beside it."""
+    from seqmoe.predictor.kinds import load_predictor
+    from seqmoe.runtime.profile import make_profile, write_profile
+
+    traces, predictor = traces_of(source), load_predictor(score_with)
+    if (predictor.layers, predictor.experts) != (traces.layers, traces.experts):
+        raise InputError(
+            f"--score-with {score_with}: made for {predictor.layers} layers of {predictor.experts} experts, but the "
+            f"traces have {traces.layers} of {traces.experts}"
+        )
+    record = {"model": traces.model, "requests": len(traces.requests), "score_with": score_with.name}
+    write_profile(path, make_profile(traces, predictor), traces.top_k, record)
+    if as_json:
+        print_json({"kind": "popularity", "path": str(path), "bytes": path.stat().st_size, "training": record})
+        return
+    out.print(f"{path}: popularity and learned score, from {record['requests']:,} sequences", highlight=False)
 
 
 @predictor_app.command("eval")

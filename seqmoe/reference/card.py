@@ -39,12 +39,12 @@ def collect_routing(engine: Engine, tokens: NDArray[np.int64], windows: int) -> 
     )
 
 
-def fit_predictor(engine: Engine, tokens: NDArray[np.int64], windows: int = 400) -> FirstOrder:
+def fit_predictor(traces: TraceSet) -> FirstOrder:
     """The first-order predictor of the model's routing on its training text.
 
     Half of every forecast is the request's own running average: the statistics alone lose to LRU at high residency.
     """
-    return fit(collect_routing(engine, tokens, windows), recent=0.5)
+    return fit(traces, recent=0.5)
 
 
 def measure_routing(engine: Engine, held_out: NDArray[np.int64], windows: int = 48) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from seqmoe.reference import card
 from seqmoe.reference.recipe import Recipe
 from seqmoe.reference.training import held_out_perplexity, prepare
 from seqmoe.runtime.engine import Engine
-from seqmoe.spec.choice import PREDICTOR_FILE
+from seqmoe.runtime.profile import make_profile, write_profile
+from seqmoe.spec.choice import PREDICTOR_FILE, PROFILE_FILE
 from seqmoe.spec.errors import InputError
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 CARD = "card.json"
+_FITTED_WINDOWS = 400
 
 
 def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
@@ -29,9 +31,13 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     shutil.copytree(training / "checkpoint", partial)
     _, data = prepare(recipe, training)
     engine = Engine.load(partial)
-    log.info("fitting the first-order predictor on training text")
+    log.info("fitting the first-order predictor and the profile on training text")
     (partial / PREDICTOR_FILE).parent.mkdir(exist_ok=True)
-    card.fit_predictor(engine, data.train).save(partial / PREDICTOR_FILE)
+    traces = card.collect_routing(engine, data.train, _FITTED_WINDOWS)
+    predictor = card.fit_predictor(traces)
+    predictor.save(partial / PREDICTOR_FILE)
+    made_from = {"text": "training text", "requests": _FITTED_WINDOWS, "score_with": PREDICTOR_FILE}
+    write_profile(partial / PROFILE_FILE, make_profile(traces, predictor), traces.top_k, made_from)
     log.info("measuring routing and perplexity on held-out text")
     facts: dict[str, Any] = {
         "name": "seqmoe-reference",

@@ -62,19 +62,25 @@ class Decoder:
         for length in sorted({len(prompt) for prompt in prompts}):
             yield [place for place, prompt in enumerate(prompts) if len(prompt) == length]
 
-    @torch.inference_mode()
     def generate(
         self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, on_token: OnToken | None = None
     ) -> list[Generation]:
-        """Emit exactly ``tokens`` tokens after each prompt, all together; see `batches`.
+        """`stream` to its end. ``on_token(index, token)`` is called after each step with the first prompt's token."""
+        results: list[Generation] = []
+        for index, results in enumerate(self.stream(prompts, tokens, keep_logits)):
+            if on_token is not None:
+                on_token(index, results[0].tokens[-1])
+        return results
 
-        End-of-text is never chosen, as when engines ignore it. ``on_token(index, token)`` is called once a step with
-        the first prompt's token.
+    def stream(self, prompts: list[list[int]], tokens: int, keep_logits: bool = False) -> Iterator[list[Generation]]:
+        """Emit exactly ``tokens`` tokens after each prompt, all together; gives the same results after each step.
+
+        End-of-text is never chosen, as when engines ignore it.
         """
         request_ns = time.perf_counter_ns()
         results = [Generation(request_ns) for _ in prompts]
         batch = Batch(prompts, tokens)
-        cache = self.new_cache(batch.length)
+        cache = new_cache(self._model.config, self._static_cache, batch.length)
         ids = batch.ids
         self._router.begin_prompt(batch.real)
         for index in range(tokens):
@@ -82,8 +88,8 @@ class Decoder:
             if index:
                 self._router.begin_step()
             before = self._counters()
-            logits, chosen = self.step(ids, batch, cache, index)
-            found = chosen[:, 0].tolist()
+            logits, ids = self.step(ids, batch, cache, index)
+            found = ids[:, 0].tolist()
             now = time.perf_counter_ns()
             after = self._counters()
             for row, result in enumerate(results):
@@ -91,15 +97,13 @@ class Decoder:
                 result.token_ns.append(now)
                 if keep_logits:
                     result.logits.append(logits[row])
-            if on_token is not None:
-                on_token(index, found[0])
             if index:
                 placing, predictor, stall = (new - old for new, old in zip(after, before, strict=True))
                 whole = time.perf_counter_ns() - began
                 self._router.timers.step(whole, now - began, int(placing), int(predictor), stall)
-            ids = chosen
-        return results
+            yield results
 
+    @torch.inference_mode()
     def step(self, ids: torch.Tensor, batch: Batch, cache: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One forward: logits [batch, vocabulary] and the chosen tokens [batch, 1], without a look at either."""
         logits = self._model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from seqmoe.predictor.base import Predictor
@@ -124,6 +125,22 @@ class Engine:
                 found = self._decoder.generate(together, tokens, keep_logits, first_then)
             results |= zip(places, found, strict=True)
         return [results[place] for place in range(len(prompts))]
+
+    def stream(self, prompt: list[int], tokens: int) -> Iterator[Generation]:
+        """`generate`, step by step: the same result after each token."""
+        self.checkpoint.check_lengths(prompt, tokens)
+        if not self.router.placed:
+            self.place_full()
+        self.router.placement.begin_request(1)
+        pacer = self.pacer
+        try:
+            for index, results in enumerate(self._decoder.stream([prompt], tokens)):
+                yield results[0]
+                if index == 0 and pacer is not None:
+                    pacer.start()
+        finally:
+            if pacer is not None:
+                pacer.stop()
 
     @property
     def offloaded(self) -> Offloaded | None:

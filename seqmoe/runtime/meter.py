@@ -60,6 +60,14 @@ class DecodeMeter:
             return 1.0
         return self.decode["hits"] / self.decode["needed"] if self.decode["needed"] else None
 
+    def so_far(self) -> float | None:
+        """`hit_rate` of the prompt that is being decoded, with what happened since the last count."""
+        if self._engine.offloaded is None:
+            return 1.0
+        now = _counters(self._engine)
+        needed, hits = (self.decode[name] + now[name] - self._before[name] for name in ("needed", "hits"))
+        return hits / needed if needed else None
+
     def statistics(self, emulation: Emulation | None) -> dict[str, Any]:
         """Counts, bytes and stalls of decoding, ``prefill_bytes`` apart; sums over the prompts."""
         engine, decode = self._engine, self.decode
@@ -75,6 +83,7 @@ class DecodeMeter:
             "stall_seconds": float(decode["stall_seconds"]),
         }
         if offloaded is not None:
+            result["prefill_policy"] = offloaded.prefill_policy
             names = ("needed", "hits", "late", "late_unsent", "misses", "prefetch_created", "prefetch_dropped")
             result |= {name: decode[name] for name in names}
         if emulation is not None:

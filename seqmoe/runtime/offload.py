@@ -14,9 +14,11 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.moe import moe_experts, reduce_contributions
+from seqmoe.runtime.arrays import floats
 from seqmoe.runtime.eager import experts_one_by_one
 from seqmoe.runtime.emulation import LayerPacer
 from seqmoe.runtime.offloaded import Placement
+from seqmoe.runtime.own_experts import own_experts
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.runtime.prompt import PromptEvent
 from seqmoe.runtime.timers import StepTimers
@@ -84,9 +86,8 @@ class Router:
         """
         began = time.perf_counter_ns()
         placement = self.placement
-        # numpy views: exporting a torch tensor to the core costs 4 us each, as long as the kernel itself at this size.
         experts = top_k_index.numpy().astype(np.int32)
-        weights, hidden = _floats(top_k_weights), _floats(hidden_states)
+        weights, hidden = floats(top_k_weights), floats(hidden_states)
         if self.recorded is not None:
             self.recorded.append(experts)
         out = np.empty_like(hidden)
@@ -119,12 +120,6 @@ class Router:
             moe_experts(hidden, *pool.arrays, slots, weights, contribution, **pool.options)
 
 
-def _floats(tensor: torch.Tensor) -> NDArray[np.float32]:
-    if tensor.dtype is not torch.float32:
-        tensor = tensor.float()
-    return np.ascontiguousarray(tensor.numpy())
-
-
 # What a tracer sees of it: one operator without an inside. Running models call `Router.compute` without the detour,
 # which would cost 4 us a layer.
 _library = torch.library.Library("seqmoe", "FRAGMENT")
@@ -136,7 +131,9 @@ _library.impl("offloaded_experts", lambda h, i, w, layer, router: torch.empty_li
 def _experts_forward(
     module: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
 ) -> torch.Tensor:
-    router: Router = module.seqmoe_router
+    router: Router | None = getattr(module, "seqmoe_router", None)
+    if router is None:
+        return own_experts(module, hidden_states, top_k_index, top_k_weights)
     if type(hidden_states) is not torch.Tensor or torch.compiler.is_compiling():
         traced: torch.Tensor = torch.ops.seqmoe.offloaded_experts(
             hidden_states, top_k_index, top_k_weights, module.seqmoe_layer, router.number

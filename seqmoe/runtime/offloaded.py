@@ -150,6 +150,7 @@ class Offloaded:
     ) -> None:
         offline = offline or Offline()
         slots = geometry.slots(residency)
+        self._host = host  # the link knows its address only
         self.pool = ExpertPool.empty(slots, host.format)
         self.link = host.link_to(self.pool, link_seconds_per_expert)
         self.table = SlotTable(geometry.layers, geometry.experts, slots)

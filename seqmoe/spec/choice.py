@@ -13,14 +13,16 @@ from seqmoe.spec.paths import Home
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # In a folder of its own: engines load every safetensors file that lies beside a checkpoint's configuration.
 PREDICTOR_FILE = "predictor/first_order.safetensors"
+PROFILE_FILE = "predictor/popularity.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Where a model's checkpoint is (folder or hub id), and the predictor that lies beside it, if one does."""
+    """Where a model's checkpoint is (folder or hub id), and the predictor and profile that lie beside it, if any."""
 
     location: str
     predictor: Path | None
+    profile: Path | None
 
 
 def choose_model(home: Home, text: str) -> ModelChoice:
@@ -39,5 +41,5 @@ def choose_model(home: Home, text: str) -> ModelChoice:
         location = text
     else:
         raise InputError(f"--model {text}: no such folder, and no model of suites/models; {nearest(text, declared)}")
-    predictor = Path(location) / PREDICTOR_FILE
-    return ModelChoice(location, predictor if predictor.is_file() else None)
+    predictor, profile = Path(location) / PREDICTOR_FILE, Path(location) / PROFILE_FILE
+    return ModelChoice(location, predictor if predictor.is_file() else None, profile if profile.is_file() else None)

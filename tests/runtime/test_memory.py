@@ -17,6 +17,7 @@ from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.generate import generate
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.memory_plan import cache_bytes, non_expert_bytes, plan_memory
+from seqmoe.runtime.session import Setup
 from seqmoe.runtime.worker import Worker
 from seqmoe.spec.errors import OutOfMemoryError
 from seqmoe.spec.system import system
@@ -135,7 +136,7 @@ def test_generate_and_the_worker_say_out_of_memory(tiny_checkpoint, monkeypatch)
     monkeypatch.setattr(memory_plan, "available_memory", lambda: Available(enough, "a test"))
     load(checkpoint)
     with pytest.raises(OutOfMemoryError, match=r"slot pool .* \+ caches .* \+ activations"):
-        generate(tiny_checkpoint, "prompt", system("lru"), 0.45, 5)
+        generate(tiny_checkpoint, "prompt", Setup(system("lru"), 0.45), 5)
     monkeypatch.setattr(memory_plan, "available_memory", lambda: Available(0, "a test"))
     out = io.StringIO()
     cell = {
