@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from seqmoe.adapters.base import ExpertsModule
 from seqmoe.runtime.cache import Batch
-from seqmoe.runtime.decode import Decoder, Generation, OnToken
+from seqmoe.runtime.decode import Decoder, Generation
 from seqmoe.runtime.graph.caches import static_cache
 from seqmoe.runtime.graph.experts_op import compiler
 from seqmoe.runtime.graph.package import Progress, to_stderr
@@ -39,32 +39,32 @@ class GraphDecoder(Decoder):
         self._store, self._progress = store or Store.default(), progress
         self._steps: dict[int, CompiledStep] = {}
 
-    def prepare(self, batch: int) -> None:
-        """Compile the step for that many requests, or load it. Raises `InputError` where that is impossible."""
+    def prepare(self, batch: int) -> CompiledStep:
+        """The step for that many requests, compiled or loaded at the first call. Raises `InputError` where that is impossible."""
         if batch not in self._steps:
             self._steps[batch] = CompiledStep(
                 self._model, self._experts, self._geometry, batch, self._store, self._progress
             )
+        return self._steps[batch]
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, on_token: OnToken | None = None
-    ) -> list[Generation]:
-        """As `Decoder.generate`; compiling is not part of any request's time."""
-        self.prepare(len(prompts))
+    def stream(self, prompts: list[list[int]], tokens: int, keep_logits: bool = False) -> Iterator[list[Generation]]:
+        """As `Decoder.stream`; compiling is not part of any request's time."""
+        compiled = self.prepare(len(prompts))
         try:
-            return super().generate(prompts, tokens, keep_logits, on_token)
+            yield from super().stream(prompts, tokens, keep_logits)
         finally:
-            self._steps[len(prompts)].detach()
+            compiled.detach()
 
     def new_cache(self, length: int) -> Any:
         """One that compiled code can take."""
         return static_cache(self._model.config, length)
 
+    @torch.inference_mode()
     def step(self, ids: torch.Tensor, batch: Batch, cache: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """As `Decoder.step`."""
         if index == 0:
             return super().step(ids, batch, cache, index)
         rows = len(ids)
         mask = batch.whole_mask if rows > 1 else None
-        logits = self._steps[rows](self._router, self._router.position, ids, batch.places(index), cache, mask)
+        logits = self.prepare(rows)(self._router, self._router.position, ids, batch.places(index), cache, mask)
         return self.choose(logits)
