@@ -10,8 +10,10 @@ import ctypes
 import json
 import signal
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -27,52 +29,15 @@ from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
 from seqmoe.runtime.predictor_cost import arithmetic_seconds
-from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
+from seqmoe.runtime.profile import profile_for
+from seqmoe.runtime.protocol import Request, parse_request
+from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner
 from seqmoe.runtime.throttled import throttled_to
-from seqmoe.spec.declared import build
+from seqmoe.spec.choice import PROFILE_FILE
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
 from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SystemSpec, system
-
-PROTOCOL = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What only our runtime understands: whose pace it imitates, how much time is stretched, where the predictor is.
-
-    Without ``dilation`` the factor is found by trying, once for all requests of one model, pace and predictor.
-    ``link_ratio`` throttles a measured request's link to as many experts per full-load layer of this host.
-    """
-
-    pace: Pace | None = None
-    dilation: float | None = None
-    predictor: str | None = None
-    link_ratio: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request of the worker protocol, validated."""
-
-    protocol: int
-    cell: Cell
-    model_path: str
-    model_format: str
-    prompts: tuple[tuple[int, ...], ...]
-    decode_tokens: int
-    device: str
-    threads: int
-    options: Options = Options()
-    replay: Replay | None = None
-    warmup: bool = True
-
-    def __post_init__(self) -> None:
-        if self.protocol != PROTOCOL:
-            raise ValueError(f"protocol = {self.protocol}: this worker speaks {PROTOCOL}")
-        if not self.prompts and self.replay is None:
-            raise ValueError("prompts: none given")
 
 
 class Worker:
@@ -93,7 +58,7 @@ class Worker:
             if not line.strip():
                 continue
             try:
-                self.run(_parse(line))
+                self.run(parse_request(line))
             except MemoryError as error:
                 self._emit(event="error", kind="oom", reason=str(error) or "host memory", hint="use a smaller model")
             except InputError as error:
@@ -117,15 +82,15 @@ class Worker:
             raise InputError(f"model_format = {request.model_format!r}: the runtime loads 'hf' checkpoints")
         if request.device != "cpu":
             raise InputError(f"device = {request.device!r}: this version of the runtime drives the CPU only")
-        if request.cell.batch != 1:
-            raise InputError(f"batch = {request.cell.batch}: this version of the runtime decodes one request at a time")
         torch.set_num_threads(request.threads)
         engine = self._load(request.model_path)
         answers = self._answers_of(engine, request)
         emulation = self._emulation_of(engine, request)
         predictor = predictor_for(spec, request.options.predictor)
         link = self._link_of(engine, request)
-        engine.place(spec, request.cell.residency, predictor, emulation or link)
+        profile = Path(request.model_path) / PROFILE_FILE
+        offline = profile_for(spec, profile if profile.is_file() else None, engine.geometry)
+        engine.place(spec, request.cell.residency, predictor, emulation or link, offline)
         if link is not None:
             engine.pacer = None
         self._emit(event="ready")
@@ -180,19 +145,19 @@ class Worker:
 
     def _answers_of(self, engine: Engine, request: Request) -> list[Generation]:
         """Full load's own tokens and logits for the request's prompts, kept until another workload comes."""
-        workload = (request.prompts, request.decode_tokens)
+        workload = (request.prompts, request.decode_tokens, request.cell.batch)
         if self._workload != workload:
             engine.place_full()
-            self._answers = [
-                engine.generate(list(prompt), request.decode_tokens, keep_logits=True) for prompt in request.prompts
-            ]
+            self._answers = []
+            for group in request.groups:
+                self._answers += engine.generate_batch(group, request.decode_tokens, keep_logits=True)
             self._workload = workload
         return self._answers
 
     def _warm_up(self, engine: Engine, request: Request) -> None:
-        """Decode the last prompt, so that no measured prompt follows itself; what it gave is kept apart."""
+        """Decode the last prompts, so that no measured prompt follows itself; what it gave is kept apart."""
         meter = DecodeMeter(engine)
-        result = engine.generate(list(request.prompts[-1]), request.decode_tokens, on_token=meter)
+        result = engine.generate_batch(request.groups[-1], request.decode_tokens, on_token=meter)[0]
         meter.prompt_done()
         if engine.pacer is not None:
             engine.pacer.forget()
@@ -205,19 +170,19 @@ class Worker:
         meter = DecodeMeter(engine)
         difference, same, begin_ns = 0.0, True, 0
         distinct: list[float] = []
-        for index, (prompt, answer) in enumerate(zip(request.prompts, answers, strict=True)):
+        expected = iter(enumerate(answers))
+        for group in request.groups:
             recorded: list[NDArray[np.int32]] = []
             engine.router.recorded = recorded
-            result = engine.generate(list(prompt), request.decode_tokens, keep_logits=True, on_token=meter)
+            results = engine.generate_batch(group, request.decode_tokens, keep_logits=True, on_token=meter)
             meter.prompt_done()
-            begin_ns = begin_ns or result.request_ns
+            begin_ns = begin_ns or results[0].request_ns
             real = partial(emulation.real_ns, begin_ns) if emulation is not None else int
-            self._emit(event="request", prompt=index, time_ns=real(result.request_ns))
-            for token, time_ns in zip(result.tokens, result.token_ns, strict=True):
-                self._emit(event="token", prompt=index, token=token, time_ns=real(time_ns))
-            same = same and result.tokens == answer.tokens
-            pairs = zip(result.logits, answer.logits, strict=True)
-            difference = max(difference, *(float((a - b).abs().max()) for a, b in pairs))
+            for result, (index, answer) in zip(results, expected, strict=False):
+                self._tell_tokens(index, result, real)
+                same = same and result.tokens == answer.tokens
+                pairs = zip(result.logits, answer.logits, strict=True)
+                difference = max(difference, *(float((a - b).abs().max()) for a, b in pairs))
             distinct.append(distinct_experts(recorded, engine.geometry.layers))
         engine.router.recorded = None
         self._stat("same_answer", same)
@@ -229,10 +194,16 @@ class Worker:
             self._emit(event="stat", name="hit_rate", missing="no decode step: one token per prompt was asked for")
         else:
             self._stat("hit_rate", meter.hit_rate)
-            # At batch 1 a router chooses k distinct experts: counting assignments or distinct experts is the same.
-            self._stat("per_assignment_hit_rate", meter.hit_rate)
+            if request.cell.batch == 1:
+                # A router chooses k distinct experts: counting assignments or distinct experts is the same.
+                self._stat("per_assignment_hit_rate", meter.hit_rate)
         for name, value in meter.statistics(emulation).items():
             self._stat(name, value)
+
+    def _tell_tokens(self, index: int, result: Generation, real: Callable[[int], int]) -> None:
+        self._emit(event="request", prompt=index, time_ns=real(result.request_ns))
+        for token, time_ns in zip(result.tokens, result.token_ns, strict=True):
+            self._emit(event="token", prompt=index, token=token, time_ns=real(time_ns))
 
     def _stat(self, name: str, value: Any) -> None:
         self._emit(event="stat", name=name, value=value)
@@ -246,14 +217,6 @@ def _spec_of(cell: Cell) -> SystemSpec:
     """The cell's system, in the mode of execution that the cell asks for."""
     spec = system(cell.system)
     return replace(spec, execution=cell.execution) if cell.execution else spec
-
-
-def _parse(line: str) -> Request:
-    """The request in a line; a malformed one is a ``ValueError``, since no model or system is at fault."""
-    try:
-        return build(Request, json.loads(line), "request")
-    except InputError as error:
-        raise ValueError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def answers(tiny_checkpoint, tmp_path_factory):
         _request(tiny_checkpoint, cell={"system": "full", "residency": 1.0}),
         _request(tmp_path_factory.mktemp("empty") / "absent"),
         _request(tiny_checkpoint, decode_token=3),
-        _request(tiny_checkpoint, cell={"batch": 2}),
+        _request(tiny_checkpoint, cell={"batch": 2}, prompts=[[5, 6, 7], [8, 9], [10, 11, 12, 13]]),
         _request(tiny_checkpoint, cell={"system": "seqmoe"}),
         _request(tiny_checkpoint, prompts=[[]]),
     ]
@@ -114,12 +114,26 @@ def test_statistics_name_hits_bytes_and_the_link(answers):
     assert _stats(answers[1])["hit_rate"] == 1
 
 
+def test_a_batch_decodes_together(answers):
+    events = answers[4]
+    assert events[-1]["event"] == "done"
+    times = [[event["time_ns"] for event in events if event["event"] == "token" and event["prompt"] == prompt]
+             for prompt in range(3)]  # fmt: skip
+    assert times[0] == times[1]
+    assert times[2][0] > times[1][-1]
+    stats = _stats(events)
+    assert stats["same_answer"] is True
+    assert stats["max_logit_difference"] == 0
+    # Two together need at most twice as many experts as one: 4 steps, 4 layers, top-3, and once more alone.
+    assert 4 * 4 * 3 * 2 <= stats["needed"] <= 4 * 4 * 3 * 3
+    assert "per_assignment_hit_rate" not in stats
+
+
 @pytest.mark.parametrize(
     ("index", "kind", "reason"),
     [
         (2, "unsupported", "cannot be loaded"),
         (3, "invalid", "unknown key 'decode_token'; did you mean 'decode_tokens'?"),
-        (4, "unsupported", "one request at a time"),
         (5, "unsupported", "needs a predictor"),
         (6, "invalid", "no tokens"),
     ],
