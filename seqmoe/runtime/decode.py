@@ -80,7 +80,7 @@ class Decoder:
         request_ns = time.perf_counter_ns()
         results = [Generation(request_ns) for _ in prompts]
         batch = Batch(prompts, tokens)
-        cache = new_cache(self._model.config, self._static_cache, batch.length)
+        cache = self.new_cache(batch.length)
         ids = batch.ids
         self._router.begin_prompt(batch.real)
         for index in range(tokens):

@@ -40,7 +40,7 @@ class GraphDecoder(Decoder):
         self._steps: dict[int, CompiledStep] = {}
 
     def prepare(self, batch: int) -> CompiledStep:
-        """The step for that many requests, compiled or loaded at the first call. Raises `InputError` where that is impossible."""
+        """The step for that many requests, compiled or loaded at first; `InputError` where that is impossible."""
         if batch not in self._steps:
             self._steps[batch] = CompiledStep(
                 self._model, self._experts, self._geometry, batch, self._store, self._progress
