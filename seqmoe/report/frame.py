@@ -56,9 +56,9 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "routing", "predictor", "cell_key", "host", "device", "system_title", "model_title", "repeat",
-    "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched",
-    "tokens_sha256",
+    "hardware", "seed", "routing", "predictor", "execution", "link", "cell_key", "host", "device", "system_title",
+    "model_title", "repeat", "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES,
+    "answer", "matched", "tokens_sha256",
 ]  # fmt: skip
 
 

@@ -18,9 +18,11 @@ from seqmoe.report.behind import behind
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.figure2 import Figure2
 from seqmoe.report.figure3 import Figure3
+from seqmoe.report.figure4 import Figure4
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.figure7 import Figure7
 from seqmoe.report.figure8 import Figure8
+from seqmoe.report.figure9 import Figure9
 from seqmoe.report.findings import sentence2, sentence8
 from seqmoe.report.frame import records_frame
 from seqmoe.report.pace import pace
@@ -35,6 +37,7 @@ from seqmoe.report.replay_sections import section3, section7
 from seqmoe.report.replay_tables import replay_table
 from seqmoe.report.section6 import section6
 from seqmoe.report.sheet import sheet_of
+from seqmoe.report.step_sections import HEADINGS_4, HEADINGS_9, rows4, rows9, section4, section9, terminal_table
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import ShortTable, short_table
 from seqmoe.spec.paths import Home
@@ -67,6 +70,24 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     short = short_table(summary, [*pace(frame), *behind(summary), *comparable.remarks])
     section = section6(figure, summary, short, home)
     return Part("6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), short)
+
+
+def part4(records: Sequence[Record], home: Home) -> Part:
+    """Figure 4."""
+    chosen = list(newest_only(records).records)
+    figure = Figure4(chosen, claims(home))
+    words = [Text(sentence) for sentence in figure.sentences()]
+    table = Group(terminal_table(HEADINGS_4, rows4(figure)), *words)
+    return Part("4", bool(figure.rows), chosen, section4(figure), figure.figure, figure.table, table)
+
+
+def part9(records: Sequence[Record], home: Home) -> Part:
+    """Figure 9."""
+    chosen = list(newest_only(records).records)
+    figure = Figure9(chosen, claims(home))
+    words = [Text(sentence) for sentence in figure.sentences()]
+    table = Group(terminal_table(HEADINGS_9, rows9(figure)), *words)
+    return Part("9", bool(figure.rows), chosen, section9(figure), figure.figure, figure.table, table)
 
 
 def part8(records: Sequence[StudyRecord], home: Home) -> Part:

@@ -11,7 +11,7 @@ from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.page import Section, render
-from seqmoe.report.parts import Part, part2, part3, part6, part7, part8
+from seqmoe.report.parts import Part, part2, part3, part4, part6, part7, part8, part9
 from seqmoe.report.table import ShortTable
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
@@ -19,10 +19,11 @@ from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
 # The suites that a page is made of, by the figure of each, in the paper's order.
-SUITES = {"2": "fig2", "3": "fig3", "6": "fig6", "7": "fig7", "8": "fig8"}
+SUITES = {"2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9"}
 # Suites whose records stand in another's section.
 _BESIDE = {"emulated": "fig6"}
 _STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
+_SYSTEMS = {"4": part4, "6": part6, "9": part9}
 _DPI = 160
 
 
@@ -83,7 +84,7 @@ def _records_of(name: str, records: Sequence[AnyRecord], asked: str | None) -> l
 def _part(figure: str, records: Sequence[AnyRecord], home: Home) -> Part:
     if figure in _STUDIES:
         return _STUDIES[figure]([record for record in records if isinstance(record, StudyRecord)], home)
-    return part6([record for record in records if isinstance(record, Record)], home)
+    return _SYSTEMS[figure]([record for record in records if isinstance(record, Record)], home)
 
 
 def _figure_of(suite: str, records: Sequence[AnyRecord], home: Home) -> str:
@@ -100,7 +101,7 @@ def _figure_of(suite: str, records: Sequence[AnyRecord], home: Home) -> str:
     figure = str(table.get("figure", "8" if study else "6"))
     if study and figure not in _STUDIES:
         raise InputError(f"--suite {suite}: figure {figure} cannot be drawn; {nearest(figure, _STUDIES)}")
-    return figure if study else "6"
+    return figure if study or figure in _SYSTEMS else "6"
 
 
 def _write(part: Part, out: Path) -> FigureFiles:

@@ -102,14 +102,14 @@ def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
     words = " ".join(" ".join(Page(text).words).split())
     assert "12 of 33" in words and "The paper prints 84.8% for Qwen3-30B-A3B-FP8" in words
     assert NEEDS_GPU.reason in words and NOT_INSTALLED.hint in words
-    assert "nox -s reproduce-fig6" in words and "Example CPU" in words and "first order" in words
+    assert "nox -s reproduce-fig6" in words and "Example CPU" in words and "the one named" in words
     for lane in ("measured", "emulated", "paper"):
         assert f" {lane} " in words
 
 
 def test_pictures_take_the_pages_colours_so_that_dark_mode_reaches_them(text):
     pictures = re.findall(r"<svg viewBox=\"0 0 [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3 + 16 + 3  # figures 2, 7 and 8, not run: what the paper prints of them
+    assert len(pictures) == 3 + 16 + 3 + 3  # figures 2, 4 (two), 7, 8 and 9, not run: what the paper prints of them
     for picture in pictures:
         assert "var(--ink)" in picture and "#1b2026" not in picture and "#ffffff" not in picture
     assert "prefers-color-scheme: dark" in text
