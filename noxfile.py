@@ -100,6 +100,17 @@ _study_session(
 _study_session("8", "Figure 8: recall of the predictors. Arguments after -- go to `seqmoe bench fig8`.")
 _study_session("3", "Figure 3: eviction that knows the future. Arguments after -- go to `seqmoe bench fig3`.")
 _study_session("7", "Figure 7: expert hit rates. Arguments after -- go to `seqmoe bench fig7`.")
+# Suites of systems whose cells all run in our own runtime need no baseline, and are run and reported the same way.
+_study_session("4", "Figure 4: ways to execute a decode step. Arguments after -- go to `seqmoe bench fig4`.")
+_study_session("9", "Figure 9: where a decode step's time goes. Arguments after -- go to `seqmoe bench fig9`.")
+
+
+@nox.session(name="reproduce-emulated")
+def reproduce_emulated(session: nox.Session) -> None:
+    """Figure 6 with replayed routing: give `-- --traces FOLDER`; other arguments go to `seqmoe bench emulated` too."""
+    _prepare(session)
+    session.run("seqmoe", "bench", "emulated", *session.posargs, success_codes=[0, 1])
+    session.run("seqmoe", "report")
 
 
 @nox.session(name="reproduce-table2")
