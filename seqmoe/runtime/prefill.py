@@ -44,7 +44,7 @@ class PromptPrefetcher:
         self._table, self._pipeline = table, pipeline
         self._keys = np.empty(0, dtype=np.int32)
         self._layer_of = self._keys
-        self._chance = np.empty(0, dtype=np.float32)
+        self._rank = np.empty(0, dtype=np.float32)
         self._next = 0
         self._waiting = np.zeros(geometry.layers, dtype=np.int64)
         self._position, self._stride = 0, 1
@@ -54,15 +54,14 @@ class PromptPrefetcher:
         self._position, self._stride = position, stride
         self._next = 0
         self._waiting[:] = 0
-        if self._popularity is None:
-            chance = np.ones((self._layers, self._experts), dtype=np.float32)
-        else:
-            chance = (1 - (1 - np.minimum(self._popularity, 1)) ** steps).astype(np.float32)
-        order = np.argsort(-chance, axis=1, kind="stable")
-        chance = np.take_along_axis(chance, order, axis=1)
-        wanted = (chance >= _LEAST_CHANCE).ravel()
+        rank = self._popularity
+        if rank is None:
+            rank = np.ones((self._layers, self._experts), dtype=np.float32)
+        order = np.argsort(-rank, axis=1, kind="stable")
+        rank = np.take_along_axis(rank, order, axis=1)
+        wanted = 1 - (1 - np.minimum(rank, 1)) ** steps >= _LEAST_CHANCE
         keys = order + np.arange(self._layers)[:, None] * self._experts
-        self._keys, self._chance = keys.ravel()[wanted].astype(np.int32), chance.ravel()[wanted]
+        self._keys, self._rank = keys[wanted].astype(np.int32), rank[wanted]
         self._layer_of = self._keys // self._experts
         self.after(-1)
 
@@ -84,4 +83,4 @@ class PromptPrefetcher:
         keys, layers = self._keys[chosen], self._layer_of[chosen]
         self._waiting += np.bincount(layers, minlength=self._layers)
         deadline = self._position + self._stride * layers.astype(np.int64)
-        self._pipeline.prefetch(keys, self._chance[chosen], deadline)
+        self._pipeline.prefetch(keys, self._rank[chosen], deadline)
