@@ -16,6 +16,9 @@ from seqmoe.runtime.retention import Offline
 from seqmoe.runtime.timers import StepTimers
 from seqmoe.spec.system import SystemSpec
 
+# Routers whose weights, divided by their sum, are the softmax over the chosen experts' logits.
+_TOLD_BY_WEIGHTS = ("softmax", "softmax_renormalised")
+
 
 class Engine:
     """One model on this host, its experts in the host pool; at full load until another system is placed."""
@@ -30,6 +33,9 @@ class Engine:
         self._loaded = loaded
         self._interpreted = Decoder(loaded.model, checkpoint.family.static_cache, self.router)
         self._compiled: Decoder | None = None
+        family = checkpoint.family
+        if family.router_kind(checkpoint.config) not in _TOLD_BY_WEIGHTS:
+            self.router.read_logits(family.routers(loaded.model), family)
         self._decoder = self._interpreted
 
     @staticmethod

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from seqmoe.adapters.base import ExpertsModule
+from seqmoe.adapters.base import ExpertsModule, Family
 from seqmoe.core.moe import moe_experts, reduce_contributions
 from seqmoe.runtime.arrays import floats
 from seqmoe.runtime.eager import experts_one_by_one
@@ -44,10 +44,20 @@ class Router:
         self.position = 0
         self.number = next(_numbers)
         self.real: NDArray[np.bool_] | None = None
+        self._logits: dict[int, torch.Tensor] = {}
         _routers[self.number] = self
         for layer, module in enumerate(modules):
             module.seqmoe_layer = layer
             module.seqmoe_router = self
+
+    def read_logits(self, routers: list[torch.nn.Module], family: Family) -> None:
+        """Show predictors Psi of the routers' own logits: for routers whose weights do not tell it."""
+        for layer, module in enumerate(routers):
+
+            def note(module: Any, arguments: Any, output: Any, layer: int = layer) -> None:
+                self._logits[layer] = family.routing(output).logits
+
+            module.register_forward_hook(note)
 
     @property
     def placement(self) -> Placement:
@@ -88,17 +98,18 @@ class Router:
         placement = self.placement
         experts = top_k_index.numpy().astype(np.int32)
         weights, hidden = floats(top_k_weights), floats(hidden_states)
+        shares = active_softmax(self._logits[layer], top_k_index) if self._logits else weights
         if self.recorded is not None:
             self.recorded.append(experts)
         out = np.empty_like(hidden)
         contribution = np.empty((*experts.shape, hidden.shape[1]), dtype=np.float32)
         if self.real is None:
-            slots = placement.place(layer, experts, weights)
+            slots = placement.place(layer, experts, shares)
             self.timers.placing_ns += time.perf_counter_ns() - began
             self._experts(hidden, placement.pool, slots, weights, contribution)
         else:
             contribution[~self.real.ravel()] = 0
-            event = PromptEvent(experts, weights, self.real.ravel(), len(self.real))
+            event = PromptEvent(experts, shares, self.real.ravel(), len(self.real))
             for slots in placement.place_prompt(layer, event):
                 self._experts(hidden, placement.pool, slots, weights, contribution)
         reduce_contributions(contribution, out)
@@ -118,6 +129,11 @@ class Router:
             experts_one_by_one(hidden, pool, slots, weights, contribution)
         else:
             moe_experts(hidden, *pool.arrays, slots, weights, contribution, **pool.options)
+
+
+def active_softmax(logits: torch.Tensor, index: torch.Tensor) -> NDArray[np.float32]:
+    """Psi of the chosen experts, [T, k]: the softmax over their logits alone (`seqmoe.predictor.psi`)."""
+    return floats(logits.reshape(-1, logits.shape[-1]).gather(1, index).softmax(-1))
 
 
 # What a tracer sees of it: one operator without an inside. Running models call `Router.compute` without the detour,
