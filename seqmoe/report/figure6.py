@@ -147,8 +147,10 @@ class Figure6:
         if row["hardware"] == "host":
             return "this host" if self._summary["host"].nunique() == 1 else str(row["host"])
         profile = self._profile(str(row["hardware"]))
-        replayed = ", replayed routing" if row["routing"] == "replay" else ""
-        return f"{_short(profile.title) if profile else row['hardware']}{_ratio(rows)}{replayed}"
+        replayed = row["routing"] == "replay"
+        # Both do not fit above one panel; the table has what was reached.
+        ratio = _ratio(rows).partition(" (")[0] + ", replayed" if replayed else _ratio(rows)
+        return f"{_short(profile.title) if profile else row['hardware']}{ratio}"
 
     def _profile(self, name: str) -> HardwareProfile | None:
         try:
