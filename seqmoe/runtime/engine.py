@@ -151,12 +151,14 @@ class Engine:
     @property
     def offloaded(self) -> Offloaded | None:
         """The offloaded placement, or None at full load."""
-        placement = self.router.placement
+        placement = self.router.placement if self.router.placed else None
         return placement if isinstance(placement, Offloaded) else None
 
     def _stop(self) -> None:
-        if self.router.placed and self.offloaded is not None:
+        """End the worker and free the pool, before there is another one."""
+        if self.offloaded is not None:
             self.offloaded.stop()
+            self.router.unplace()
 
     def close(self) -> None:
         """End the prefetch worker, if one runs."""

@@ -70,6 +70,10 @@ class Router:
     def placement(self, placement: Placement) -> None:
         self._placement = placement
 
+    def unplace(self) -> None:
+        """Let go of the placement and its pool."""
+        self._placement = None
+
     @property
     def placed(self) -> bool:
         """Whether a system was placed."""
