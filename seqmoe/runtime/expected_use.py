@@ -18,6 +18,7 @@ from seqmoe.simulate.policies.history import DECAY
 from seqmoe.simulate.policies.learned import DECAYS, DISCOUNT, DISCOUNTS
 
 _LEAST = 1e-9
+_MOST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,10 @@ class ExpectedUse(Retention):
         # Of the forecast, for when the layer's next event is over: what it adds, and the chance of no use within it.
         self._later = np.empty(score.shape)
         self._later_unused = np.empty(score.shape)
-        self._tail = self._next_use * self._discounts[:, 0] ** HORIZON
+        # Weights of a next use in so many steps: of each discount, and of all.
+        self._ahead_by = self._next_use * self._discounts[:, 0] ** np.arange(_MOST_ROWS + 1)[:, None]
+        self._ahead = self._ahead_by.sum(1)
+        self._tail = self._ahead_by[HORIZON]
         self._begin = 0
         self._forget()
 
@@ -110,13 +114,14 @@ class ExpectedUse(Retention):
 
     def _of(self, rows: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Of a forecast [n, layers, experts]: its own part of the value, the chance of no use, the tail's weights."""
-        unused = np.ones(rows.shape[1:])
-        value = np.full(rows.shape[1:], self._constant)
-        for ahead, row in enumerate(rows):
-            value += float(self._next_use @ self._discounts[:, 0] ** ahead) * unused * row
-            unused *= 1 - row
-        value += self._none * unused
-        return value, unused, self._next_use * self._discounts[:, 0] ** len(rows)
+        shape = rows.shape[1:]
+        if not len(rows):  # the predictor looks no further
+            return np.full(shape, self._none + self._constant), np.ones(shape), self._ahead_by[0]
+        chance = rows.reshape(len(rows), -1).astype(np.float64)
+        unused = np.cumprod(1 - chance, axis=0)
+        chance[1:] *= unused[:-1]
+        value = self._ahead[: len(rows)] @ chance + self._none * unused[-1] + self._constant
+        return value.reshape(shape), unused[-1].reshape(shape), self._ahead_by[len(rows)]
 
 
 class ForecastTail(ExpectedUse):

@@ -219,8 +219,10 @@ _WEIGHTS = (LAMBDA ** np.arange(HORIZON)).astype(np.float32)
 
 
 def fading_mean(rows: Floats) -> Floats:
-    """Mean over the first `HORIZON` of the rows [n, layers, experts], weighted by `LAMBDA` ** row."""
+    """Mean over the first `HORIZON` of the rows [n, layers, experts], weighted by `LAMBDA` ** row; of none, 0."""
     rows = rows[:HORIZON]
+    if not len(rows):  # the predictor looks no further
+        return np.zeros(rows.shape[1:], dtype=np.float32)
     weights = _WEIGHTS[: len(rows)] / _WEIGHTS[: len(rows)].sum()
     # A product of matrices takes a fifth of np.tensordot's time at this size.
     return (weights @ rows.reshape(len(rows), -1)).reshape(rows.shape[1:])

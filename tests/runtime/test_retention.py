@@ -122,5 +122,15 @@ def test_what_is_missing_is_named(name, message):
         retention_of(name, np.zeros((2, 3), dtype=np.float32), Offline())
 
 
+@pytest.mark.parametrize("name", ["cache_score", "cache_score_next", "forecast_tail", "learned"])
+def test_a_forecast_of_the_next_step_alone_is_enough(name):
+    score = np.zeros((2, 3), dtype=np.float32)
+    policy = retention_of(name, score, Offline(weights=np.full(len(FEATURES), 0.1, dtype=np.float32)))
+    policy.used(0, 0, np.array([1], dtype=np.int32))
+    policy.forecast(0, 0, 2, np.array([[[0.1, 0.9, 0.5], [0.2, 0.3, 0.4]]], dtype=np.float32))
+    policy.used(0, 1, np.array([2], dtype=np.int32))
+    assert np.isfinite(score).all()
+
+
 def test_every_declared_name_has_a_policy():
     assert {*KINDS, "all"} == set(RETENTION)
