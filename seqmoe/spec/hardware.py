@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from seqmoe.spec.declared import build, declaration, read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.paths import Home
+from seqmoe.spec.rates import Rates
 
 SCHEMA = 1
 
@@ -53,7 +54,8 @@ class HardwareProfile:
 
     ``link_sustained`` is what large copies reach on an idle link, ``link_contended`` what is left beside other
     traffic, ``sources`` says where each value comes from. ``emulates`` names the model whose overlap ratio an emulated
-    run takes: the paper's workload on this GPU.
+    run takes: the paper's workload on this GPU; empty for a machine of which the paper has none. ``rates`` are for the
+    simulator.
     """
 
     schema: int
@@ -62,8 +64,9 @@ class HardwareProfile:
     memory: float
     link_peak: float
     link_sustained: float
-    emulates: str
     sources: dict[str, str]
+    emulates: str = ""
+    rates: Rates | None = None
     link_contended: float | None = None
     full_load: dict[str, FullLoad] = field(default_factory=dict)
 
@@ -77,7 +80,7 @@ class HardwareProfile:
         for key in ("memory", "link_peak", "link_sustained", *(("link_contended",) if self.link_contended else ())):
             if not self.sources.get(key):
                 raise ValueError(f"sources: {key} has no source")
-        if self.emulates not in self.full_load:
+        if self.emulates and self.emulates not in self.full_load:
             hint = nearest(self.emulates, self.full_load)
             raise ValueError(f"emulates = {self.emulates!r}: has no full_load figure; {hint}")
 

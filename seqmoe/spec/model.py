@@ -17,12 +17,46 @@ _SOURCED = ("layers", "experts", "top_k", "expert_bytes", "non_expert_bytes")
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """What one decode step reads and computes besides routed experts, for the simulator.
+
+    ``hidden`` and ``expert_width`` give an expert's three matrices. ``token_bytes`` are the non-expert bytes that a step
+    reads: all but the embedding's rows. ``context_bytes`` is what attention reads for every token of context, over all
+    layers. ``predictor_bytes`` is the size of the paper's predictors for this model, 0 where it has none.
+    """
+
+    hidden: int
+    expert_width: int
+    token_bytes: int
+    context_bytes: int
+    sources: dict[str, str]
+    predictor_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.expert_width, self.token_bytes) < 1 or self.context_bytes < 0:
+            raise ValueError("hidden, expert_width and token_bytes must be positive, context_bytes not negative")
+        if self.predictor_bytes < 0:
+            raise ValueError(f"predictor_bytes = {self.predictor_bytes}: must not be negative")
+        for name in ("hidden", "expert_width", "token_bytes", "context_bytes"):
+            if not self.sources.get(name):
+                raise ValueError(f"sources: {name} has no source")
+        if self.predictor_bytes and not self.sources.get("predictor_bytes"):
+            raise ValueError("sources: predictor_bytes has no source")
+
+    @property
+    def expert_weights(self) -> int:
+        """Weights of one expert: gate, up and down projection."""
+        return 3 * self.hidden * self.expert_width
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """One model of a comparison. ``title`` is its name in the paper, ``family`` its Transformers ``model_type``.
 
     The weights are either ``hub_id`` (Hugging Face) or ``path``: a folder, ``package:`` in front of it for one inside
     the installed package. ``format`` is the storage of the experts (bf16, fp8, mxfp4), ``layers`` counts MoE layers,
     ``expert_bytes`` is one expert of one layer, ``sources`` says where each number comes from.
+    ``decoding`` is for the simulator.
     """
 
     schema: int
@@ -39,6 +73,7 @@ class Model:
     sources: dict[str, str]
     hub_id: str = ""
     path: str = ""
+    decoding: Decoding | None = None
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
