@@ -45,6 +45,7 @@ class ForecastDriver:
         self._layers = geometry.layers
         self._lookahead = spec.lookahead
         self._tasks = 0 if spec.prefetch == "none" else min(geometry.top_k + spec.extra, geometry.experts)
+        self._rows = np.arange(geometry.layers, dtype=np.int64)[:, None]
         self._covers = {last - 1: (first, last) for first, last in predictor.ranges}
         self._activation = np.zeros((geometry.layers, geometry.experts), dtype=np.float32)
         self._chosen = np.zeros((geometry.layers, 1, geometry.top_k), dtype=np.int64)
@@ -104,15 +105,16 @@ class ForecastDriver:
     def _read(self, first: int, last: int) -> None:
         """Activation of the layers noted since the last trigger, mean over the batch; the others' are of no meaning."""
         chosen, weights = self._chosen[first:last], self._weights[first:last]
-        total = weights.sum(-1, keepdims=True)
-        requests = np.maximum(np.count_nonzero(total, axis=1, keepdims=True), 1)
-        share = weights / np.maximum(total * requests, _LEAST)
+        rows = self._rows[: last - first]
+        share = weights / np.maximum(weights.sum(-1, keepdims=True), _LEAST)
         activation = self._activation[first:last]
         activation[:] = 0
-        rows = np.arange(last - first)[:, None]
-        for request in range(chosen.shape[1]):
+        activation[rows, chosen[:, 0]] = share[:, 0]
+        for request in range(1, chosen.shape[1]):
             # The experts of one token are distinct.
             activation[rows, chosen[:, request]] += share[:, request]
+        if chosen.shape[1] > 1:
+            activation /= np.maximum(np.count_nonzero(share.any(-1), axis=1), 1)[:, None]
         weights[:] = 0
 
     def _forecast(self, step: int, first: int, last: int, next_position: int) -> None:
@@ -126,10 +128,10 @@ class ForecastDriver:
     def _prefetch(self, next_position: int, first: int, chance: NDArray[np.float32]) -> None:
         count = self._tasks
         likely = np.argpartition(chance, -count, axis=1)[:, -count:]
-        layers = np.arange(first, first + len(chance))
-        keys = (layers[:, None] * self._experts + likely).astype(np.int32).ravel()
-        confidence = np.take_along_axis(chance, likely, axis=1).astype(np.float32).ravel()
-        deadline = np.repeat(next_position + layers, count).astype(np.int64)
+        rows = self._rows[: len(chance)]
+        keys = ((rows + first) * self._experts + likely).astype(np.int32).ravel()
+        confidence = chance[rows, likely].astype(np.float32).ravel()
+        deadline = np.repeat(next_position + first + rows[:, 0], count)
         self._pipeline.prefetch(keys, confidence, deadline)
 
 

@@ -16,7 +16,6 @@ from seqmoe.predictor.container import read_container, write_container
 from seqmoe.predictor.popularity import KIND, frequency_of
 from seqmoe.runtime.retention import Offline
 from seqmoe.simulate.policies.learned import FEATURES
-from seqmoe.simulate.replay import fitted_weights
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec
@@ -27,6 +26,9 @@ _FREQUENCY, _WEIGHTS = "frequency", "learned_score"
 
 def make_profile(traces: TraceSet, predictor: Predictor | None = None) -> Offline:
     """Count ``traces``; with a predictor, also fit the learned score to its forecasts of them."""
+    # Only making a profile needs the replay; every session reads one.
+    from seqmoe.simulate.replay import fitted_weights
+
     return Offline(frequency_of(traces), fitted_weights(traces, predictor) if predictor is not None else None)
 
 
