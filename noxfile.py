@@ -1,4 +1,4 @@
-"""What people and CI run: `nox -s tests`, `nox -s reproduce-fig6`, `nox -s baseline-llama_cpp`, ..."""
+"""What people and CI run: `nox -s tests`, `nox -s reproduce-fig6`, `nox -s baseline-llama-cpp`, ..."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bench(session: nox.Session) -> None:
 
 
 def _baseline_session(name: str) -> None:
-    @nox.session(name=f"baseline-{name}")
+    @nox.session(name=f"baseline-{name.replace('_', '-')}")
     def session_function(session: nox.Session) -> None:
         """Make this baseline's own environment and say what works on this machine."""
         _prepare(session)

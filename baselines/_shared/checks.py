@@ -15,7 +15,8 @@ from baselines._shared.protocol import Refusal, Request
 def require_installed(folder: str, module: str) -> None:
     """Refuse as not_installed, with the command that installs it, unless ``module`` can be found."""
     if importlib.util.find_spec(module) is None:
-        raise Refusal("not_installed", f"package {module!r} is not in this environment", f"nox -s baseline-{folder}")
+        session = f"nox -s baseline-{folder.replace('_', '-')}"
+        raise Refusal("not_installed", f"package {module!r} is not in this environment", session)
 
 
 def require_cuda(request: Request, system: str) -> None:

@@ -53,7 +53,7 @@ def _backend() -> str:
         if importlib.util.find_spec(module) is not None:
             return module
     raise Refusal(
-        "not_installed", "neither 'xllamacpp' nor 'llama_cpp' is in this environment", "nox -s baseline-llama_cpp"
+        "not_installed", "neither 'xllamacpp' nor 'llama_cpp' is in this environment", "nox -s baseline-llama-cpp"
     )
 
 

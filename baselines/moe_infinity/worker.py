@@ -62,7 +62,7 @@ def server_module(registered: str) -> str:
             if (root / "entrypoints" / "openai" / f"{name}.py").is_file():
                 return f"moe_infinity.entrypoints.openai.{name}"
     placeholder = "the installed moe-infinity has no server: it is the empty placeholder of the package index"
-    raise Refusal("not_installed", placeholder, "nox -s baseline-moe_infinity")
+    raise Refusal("not_installed", placeholder, "nox -s baseline-moe-infinity")
 
 
 def command(request: Request, module: str, port: int, offload: str) -> list[str]:

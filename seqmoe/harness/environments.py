@@ -83,6 +83,8 @@ def install(
         requirements = baseline.folder / baseline.requirements[profile]
         _run([sys.executable, "-m", "venv", str(folder)], baseline, progress)
         _run([*pip, "install", "-r", str(requirements)], baseline, progress)
+        if bare := baseline.bare.get(profile):
+            _run([*pip, "install", "--no-deps", *bare], baseline, progress)
         if baseline.remove:
             _run([*pip, "uninstall", "-y", *baseline.remove], baseline, progress)
         _write_stamp(folder / _STAMP, {"profile": profile, "hash": _requirements_hash(baseline, profile)})
@@ -100,6 +102,7 @@ def _requirements_hash(baseline: Baseline, profile: str) -> str:
         return ""
     content = (baseline.folder / baseline.requirements[profile]).read_bytes()
     version = f"python {sys.version_info.major}.{sys.version_info.minor} remove {baseline.remove}"
+    version += f" bare {baseline.bare[profile]}" if profile in baseline.bare else ""
     return hashlib.sha256(version.encode() + content).hexdigest()
 
 

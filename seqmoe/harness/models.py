@@ -30,13 +30,16 @@ def checkpoint_folder(model: Model) -> Path:
     return Path(config).parent
 
 
-def model_file(home: Home, folder: Path, model_format: str) -> Path:
-    """What a worker of that format loads: the folder itself (hf), or its GGUF, written once into the environments."""
+def model_file(home: Home, folder: Path, model_format: str, gguf: str = "f32") -> Path:
+    """What a worker of that format loads: the folder itself (hf), or its GGUF, written once into the environments.
+
+    ``gguf`` is the type of the GGUF's matrices.
+    """
     if model_format == "hf":
         return folder
     from seqmoe.reference.export import cached_gguf
 
-    return cached_gguf(folder, home.environments / "gguf")
+    return cached_gguf(folder, home.environments / "gguf", gguf)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

@@ -60,11 +60,14 @@ class Requests:
             return self._replayed(cell)
         folder = checkpoint_folder(load_model(self._home, cell.model))
         own = cell.system in SYSTEMS
-        model_format = "hf" if own else find_baseline(self._baselines, cell.system).model_format
+        model_format, gguf = "hf", "f32"
+        if not own:
+            baseline = find_baseline(self._baselines, cell.system)
+            model_format, gguf = baseline.model_format, baseline.gguf(cell.system)
         return {
             "protocol": PROTOCOL,
             "cell": asdict(cell),
-            "model_path": str(model_file(self._home, folder, model_format)),
+            "model_path": str(model_file(self._home, folder, model_format, gguf)),
             "model_format": model_format,
             "prompts": self._prompts(folder, cell),
             "decode_tokens": cell.decode_tokens,

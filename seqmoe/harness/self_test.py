@@ -9,6 +9,7 @@ from seqmoe.harness import environments
 from seqmoe.harness.devices import Devices
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.fingerprint import fingerprint
+from seqmoe.harness.kernels import run_kernel
 from seqmoe.harness.launch import HomeLauncher
 from seqmoe.harness.plan import Run
 from seqmoe.harness.record import Status
@@ -25,16 +26,25 @@ class SelfTest:
     """Outcome of a self-test; ``tokens`` counts what was really generated.
 
     ``tried`` says whether the baseline was started; an ``ok`` without it means only that nothing stands in the way.
+    ``kernel`` is what its kernel printed, where the system cannot run here but that part of it did.
     """
 
     name: str
     status: Status
     tokens: int
     tried: bool
+    kernel: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the system, or the part of it that is declared to run alone, does something here."""
+        return self.status.ok or bool(self.kernel)
 
     @property
     def line(self) -> str:
         """One line for people."""
+        if self.kernel:
+            return f"{self.name}: kernel only: {self.kernel}; the system: {self.status.kind}: {self.status.reason}"
         if self.status.ok and not self.tried:
             return f"{self.name}: installed, not tried"
         if self.status.ok:
@@ -45,7 +55,7 @@ class SelfTest:
     def as_dict(self) -> dict[str, str | int | bool]:
         """Plain values for JSON."""
         status = {"status": self.status.kind, "reason": self.status.reason, "hint": self.status.hint}
-        return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried}
+        return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried, "kernel": self.kernel}
 
 
 def install_and_test(
@@ -53,20 +63,33 @@ def install_and_test(
 ) -> SelfTest:
     """Make the environment of ``profile`` (see `seqmoe.harness.environments.install`), then run the self-test.
 
-    Where the capability matrix leaves nothing that could run on this host, nothing is fetched: the outcome is
-    ``unsupported``. An installation that fails is ``not_installed``, with the last words of the failing command.
+    Where the capability matrix leaves nothing that could run on this host, nothing is fetched but the kernel that the
+    baseline declares, if any; the outcome is ``unsupported``. An installation that fails is ``not_installed``, with the
+    last words of the failing command.
     """
     environments.require_profile(profile)
     environment = fingerprint(home)
     if Devices(home, environment).never_here(baseline, profile):
         refusal = HomeLauncher(home, environment).obstacle(_cell(baseline))
         if refusal is not None and refusal.kind == "unsupported":
-            return SelfTest(baseline.name, refusal, 0, tried=False)
+            return _kernel_only(baseline, home, refusal, progress)
     try:
         environments.install(baseline, home, profile, progress)
     except environments.InstallError as error:
         return SelfTest(baseline.name, Status("not_installed", error.reason, error.hint), 0, tried=False)
     return self_test(baseline, home, run=True)
+
+
+def _kernel_only(baseline: Baseline, home: Home, refusal: Status, progress: Callable[[str], None]) -> SelfTest:
+    """The system cannot run here: install and run the part that can, if one is declared."""
+    if baseline.kernel is None:
+        return SelfTest(baseline.name, refusal, 0, tried=False)
+    try:
+        environments.install(baseline, home, "quick", progress)
+        found = run_kernel(baseline, home)
+    except environments.InstallError as error:
+        return SelfTest(baseline.name, Status("not_installed", error.reason, error.hint), 0, tried=False)
+    return SelfTest(baseline.name, refusal, 0, tried=True, kernel=found)
 
 
 def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeout: float = 600.0) -> SelfTest:

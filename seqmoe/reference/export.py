@@ -1,4 +1,4 @@
-"""Export of a Qwen3-MoE checkpoint for other engines: a Hugging Face folder as it is, or one GGUF file in float32."""
+"""Export of a Qwen3-MoE checkpoint for other engines: a Hugging Face folder as it is, or one GGUF file."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from seqmoe.spec.files import files_sha256, replacing
 # Part of the cache key: raise it whenever the bytes that `export_gguf` writes for a checkpoint change.
 GGUF_REVISION = 1
 FORMS = ("hf", "gguf")
+GGUF_TYPES = {
+    "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
+    "bf16": (gguf.GGMLQuantizationType.BF16, gguf.LlamaFileType.MOSTLY_BF16),
+}
 _HF_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "README.md")
 
 # Hugging Face name inside a layer -> llama.cpp's name for architecture qwen3moe.
@@ -44,6 +48,11 @@ class _Tensor:
     name: str
     shape: tuple[int, ...]
     read: Callable[[], NDArray[np.float32]]
+
+    def stored(self, kind: gguf.GGMLQuantizationType) -> gguf.GGMLQuantizationType:
+        """Norms and routers stay float32, as llama.cpp's own converter keeps them."""
+        small = len(self.shape) < 2 or "ffn_gate_inp" in self.name
+        return gguf.GGMLQuantizationType.F32 if small else kind
 
 
 def export(checkpoint: Path, form: str, folder: Path) -> Path:
@@ -79,24 +88,28 @@ def export_hf(checkpoint: Path, out: Path) -> Path:
     return out
 
 
-def export_gguf(checkpoint: Path, out: Path) -> Path:
-    """Write the checkpoint as one GGUF file (architecture qwen3moe, every tensor float32); returns ``out``.
+def export_gguf(checkpoint: Path, out: Path, matrices: str = "f32") -> Path:
+    """Write the checkpoint as one GGUF file (architecture qwen3moe); returns ``out``.
 
-    bfloat16 weights become float32 without loss, so that llama.cpp's greedy tokens can be compared with ours. Tensors
+    ``matrices`` is f32 or bf16. bfloat16 weights become float32 without loss, so that llama.cpp's greedy tokens can be
+    compared with ours; as bf16 they are what the checkpoint stores, but llama.cpp then rounds activations too. Tensors
     are written one after another: memory stays at one layer's experts. The file appears whole or not at all. Raises
     `InputError` for a checkpoint that llama.cpp's qwen3moe cannot express, naming the key of config.json.
     """
+    if matrices not in GGUF_TYPES:
+        raise InputError(f"GGUF type {matrices!r} is unknown; {nearest(matrices, GGUF_TYPES)}")
+    kind, file_type = GGUF_TYPES[matrices]
     config = _read_config(checkpoint)
     vocabulary = read_vocabulary(checkpoint / "tokenizer.json", int(config["vocab_size"]), _end_of_text(config))
     out.parent.mkdir(parents=True, exist_ok=True)
     with Weights(checkpoint) as weights, replacing(out) as partial:
         writer = gguf.GGUFWriter(partial, "qwen3moe")
+        writer.add_file_type(file_type)
         _write_hyperparameters(writer, config, checkpoint.name)
         _write_vocabulary(writer, vocabulary)
         tensors = list(_tensors(weights, config))
         for tensor in tensors:
-            size = int(np.prod(tensor.shape)) * np.dtype(np.float32).itemsize
-            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size)
+            _announce(writer, tensor, tensor.stored(kind))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -106,15 +119,15 @@ def export_gguf(checkpoint: Path, out: Path) -> Path:
                 raise InputError(
                     f"{checkpoint}: {tensor.name} has shape {values.shape}, config.json says {tensor.shape}"
                 )
-            writer.write_tensor_data(np.ascontiguousarray(values))
+            writer.write_tensor_data(gguf.quantize(np.ascontiguousarray(values), tensor.stored(kind)))
         writer.close()
     return out
 
 
-def cached_gguf(checkpoint: Path, cache: Path) -> Path:
+def cached_gguf(checkpoint: Path, cache: Path, matrices: str = "f32") -> Path:
     """The checkpoint's GGUF inside the folder ``cache``, named by the checkpoint's content and written only once."""
-    out = cache / f"{checkpoint.name}-{checkpoint_hash(checkpoint)[:16]}.gguf"
-    return out if out.is_file() else export_gguf(checkpoint, out)
+    out = cache / f"{checkpoint.name}-{checkpoint_hash(checkpoint)[:16]}-{matrices}.gguf"
+    return out if out.is_file() else export_gguf(checkpoint, out, matrices)
 
 
 def checkpoint_hash(checkpoint: Path) -> str:
@@ -122,6 +135,17 @@ def checkpoint_hash(checkpoint: Path) -> str:
     _read_config(checkpoint)
     paths = (checkpoint / "config.json", checkpoint / "tokenizer.json", *weight_files(checkpoint))
     return files_sha256(paths, prefix=f"gguf {GGUF_REVISION}")
+
+
+def _announce(writer: gguf.GGUFWriter, tensor: _Tensor, kind: gguf.GGMLQuantizationType) -> None:
+    """Enter a tensor into the file's table; the writer takes the shape of other types than float32 in bytes."""
+    item = 4 if kind == gguf.GGMLQuantizationType.F32 else 2
+    size = int(np.prod(tensor.shape)) * item
+    if item == 4:
+        writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size)
+    else:
+        in_bytes = (*tensor.shape[:-1], tensor.shape[-1] * item)
+        writer.add_tensor_info(tensor.name, in_bytes, np.dtype(np.uint8), size, raw_dtype=kind)
 
 
 def _read_config(checkpoint: Path) -> dict[str, Any]:
@@ -161,7 +185,6 @@ def _experts(config: dict[str, Any]) -> int:
 def _write_hyperparameters(writer: gguf.GGUFWriter, config: dict[str, Any], name: str) -> None:
     rope = config.get("rope_parameters") or {}
     writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])

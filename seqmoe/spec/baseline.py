@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqmoe.spec.declared import build, read_toml
@@ -12,6 +12,7 @@ from seqmoe.spec.system import SYSTEMS
 ANY = "*"
 DEVICES = ("cpu", "cuda")
 MODEL_FORMATS = ("hf", "gguf")
+GGUF_TYPES = ("f32", "bf16")
 PROFILES = ("quick", "full")
 RESIDENCIES = ("any", "full")
 
@@ -51,12 +52,36 @@ class Capability:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """A part of the system that runs where the whole does not: ``program`` prints what it measured as one JSON object.
+
+    It is never taken for the system: no cell runs it. ``about`` says what the part is.
+    """
+
+    program: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same system on other weights, a row of its own in every table. ``gguf`` is the type of its matrices."""
+
+    gguf: str
+
+    def __post_init__(self) -> None:
+        if self.gguf not in GGUF_TYPES:
+            raise ValueError(f"gguf = {self.gguf!r}; {nearest(self.gguf, GGUF_TYPES)}")
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """One wrapped system. ``name`` is its name in the paper, ``model_format`` what its worker is given (hf or gguf).
 
-    ``requirements`` names one file per profile, ``remove`` packages that are uninstalled afterwards. ``residency``,
-    ``hit_rate``, ``needs`` and ``install`` are for people: how residency maps to its flags, where a hit rate comes
-    from, what the machine must have, and the command that installs it.
+    ``requirements`` names one file per profile, ``bare`` what the profile installs without its dependencies, ``remove``
+    packages that are uninstalled afterwards. ``kernel`` is the part that the quick profile runs where the system cannot
+    run, ``variants`` are named beside it in suites. ``residency``, ``hit_rate``, ``needs`` and ``install`` are for
+    people: how residency maps to its flags, where a hit rate comes from, what the machine must have, and the command
+    that installs it.
     """
 
     name: str
@@ -73,20 +98,44 @@ class Baseline:
     capability: tuple[Capability, ...]
     folder: Path
     remove: tuple[str, ...] = ()
+    bare: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kernel: Kernel | None = None
+    variants: dict[str, Variant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.model_format not in MODEL_FORMATS:
             raise ValueError(f"model_format = {self.model_format!r}; {nearest(self.model_format, MODEL_FORMATS)}")
         if sorted(self.requirements) != sorted(PROFILES):
             raise ValueError(f"requirements: name one file for each of {', '.join(PROFILES)}")
-        for name in (*self.requirements.values(), "worker.py"):
+        for profile in self.bare:
+            if profile not in PROFILES:
+                raise ValueError(f"bare: {profile!r} is no profile; {nearest(profile, PROFILES)}")
+        if self.variants and self.model_format != "gguf":
+            raise ValueError(f"variants: their key gguf means nothing to a system that loads {self.model_format!r}")
+        programs = ("worker.py", *([self.kernel.program] if self.kernel else []))
+        for name in (*self.requirements.values(), *programs):
             if not (self.folder / name).is_file():
                 raise ValueError(f"{name}: no such file in {self.folder}")
 
     @property
     def key(self) -> str:
-        """The folder's name, by which it is installed: ``nox -s baseline-<key>``."""
+        """The folder's name, by which it is installed."""
         return self.folder.name
+
+    @property
+    def session(self) -> str:
+        """The nox session that installs it and runs its self-test."""
+        return f"baseline-{self.key.replace('_', '-')}"
+
+    def gguf(self, system: str) -> str:
+        """Type of the matrices in the GGUF that a cell's system, this baseline or a variant of it, is given."""
+        return self.variants[system].gguf if system in self.variants else GGUF_TYPES[0]
+
+    def pinned(self, profile: str) -> tuple[str, ...]:
+        """What a profile installs by name and version, as its requirements say it."""
+        lines = (self.folder / self.requirements[profile]).read_text(encoding="utf-8").splitlines()
+        wanted = [line.split(";")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+        return (*self.bare.get(profile, ()), *wanted)
 
     @property
     def worker(self) -> Path:
@@ -129,8 +178,8 @@ def _require_own_name(baseline: Baseline, baselines: dict[str, Baseline]) -> Non
 
 
 def find_baseline(baselines: dict[str, Baseline], name: str) -> Baseline:
-    """The baseline of that folder or of that name in the paper; an unknown one is an `InputError` with the nearest."""
+    """The baseline of that folder (dashes or not), name or variant; an unknown one is an `InputError`."""
     for key, baseline in baselines.items():
-        if name in (key, baseline.name):
+        if name in (key, baseline.name, *baseline.variants) or name.replace("-", "_") == key:
             return baseline
     raise InputError(f"baseline {name!r} is unknown; {nearest(name, baselines)}")

@@ -25,12 +25,13 @@ def baselines():
     return load_baselines(FOLDER)
 
 
-def test_the_five_rivals_have_the_papers_names(baselines):
+def test_the_five_rivals_have_the_papers_names_and_transformers_its_own(baselines):
     assert {key: baseline.name for key, baseline in baselines.items()} == {
         "freetoken": "FreeToken",
         "ktransformers": "KTransformers",
         "llama_cpp": "llama.cpp",
         "moe_infinity": "MoE-Infinity",
+        "transformers": "Transformers",
         "vllm": "vLLM",
     }
 
@@ -87,7 +88,7 @@ def test_pins_are_exact_and_every_reason_is_said(baselines):
             lines = [line for line in (baseline.folder / name).read_text().splitlines() if not line.startswith("#")]
             assert lines
             assert all(re.search(r"==[\w.]+$| @ git\+https://", line) for line in lines)
-        assert f"nox -s baseline-{baseline.key}" in baseline.install
+        assert f"nox -s {baseline.session}" in baseline.install
         assert all(row.reason for row in baseline.capability if not row.supported)
         assert not any(ANY in row.families for row in baseline.capability if row.supported)
 
@@ -121,5 +122,7 @@ def test_a_mistake_in_the_declaration_is_named(tmp_path, old, new, message):
 
 def test_a_baseline_is_found_by_folder_or_by_name(baselines):
     assert find_baseline(baselines, "llama.cpp") is find_baseline(baselines, "llama_cpp")
+    assert find_baseline(baselines, "llama-cpp") is find_baseline(baselines, "llama_cpp")
+    assert find_baseline(baselines, "llama.cpp (bf16)").gguf("llama.cpp (bf16)") == "bf16"
     with pytest.raises(InputError, match="did you mean 'llama_cpp'"):
-        find_baseline(baselines, "llama-cpp")
+        find_baseline(baselines, "lama_cpp")

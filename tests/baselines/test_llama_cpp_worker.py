@@ -23,7 +23,7 @@ def python():
     home = find_home(Path(__file__).parent)
     baseline = load_baselines(home.baselines)["llama_cpp"]
     if not is_installed(baseline, home):
-        pytest.skip("llama.cpp's environment is not installed here; make it with: nox -s baseline-llama_cpp")
+        pytest.skip("llama.cpp's environment is not installed here; make it with: nox -s baseline-llama-cpp")
     return environment_python(baseline, home)
 
 

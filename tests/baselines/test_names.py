@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def test_the_declared_baselines_have_names_of_their_own(folder):
-    assert len(load_baselines(HOME.baselines)) == 5
+    assert len(load_baselines(HOME.baselines)) == 6
     assert sorted(load_baselines(folder)) == ["freetoken", "vllm"]
 
 

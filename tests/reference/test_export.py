@@ -64,6 +64,20 @@ def expected(folder):
     return {name: value.numpy() for name, value in wanted.items()}
 
 
+def test_matrices_in_bfloat16_are_the_checkpoints_own_bits(tmp_path, checkpoint):
+    found = {t.name: t for t in gguf.GGUFReader(export_gguf(checkpoint, tmp_path / "m.gguf", "bf16")).tensors}
+    wanted = expected(checkpoint)
+    wanted.pop("output.weight")
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        plain = value.ndim < 2 or "ffn_gate_inp" in name
+        assert found[name].tensor_type.name == ("F32" if plain else "BF16")
+        values = gguf.dequantize(found[name].data, found[name].tensor_type)
+        np.testing.assert_array_equal(values, value, err_msg=name)
+    with pytest.raises(InputError, match="GGUF type 'f16' is unknown"):
+        export_gguf(checkpoint, tmp_path / "other.gguf", "f16")
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_tensor_is_equal(tmp_path, dtype, tied):

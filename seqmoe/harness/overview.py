@@ -1,0 +1,69 @@
+"""The opponents at a glance: version, state on this machine, models, how residency is set, what a system exposes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from seqmoe.harness.environments import installed_profile
+from seqmoe.harness.self_test import SelfTest
+from seqmoe.spec.baseline import ANY, Baseline
+from seqmoe.spec.paths import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One baseline for people. ``version`` is what is installed, or what would be by the quick profile.
+
+    ``state`` begins with "runs", "kernel only", "needs an NVIDIA GPU" or "not installed".
+    """
+
+    name: str
+    version: str
+    state: str
+    models: str
+    residency: str
+    exposes: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def overview(baseline: Baseline, home: Home, found: SelfTest) -> Overview:
+    """Put together what a baseline declares and what a self-test without a start has found."""
+    profile = installed_profile(baseline, home)
+    pins = ", ".join(pin.replace("==", " ") for pin in baseline.pinned(profile or "quick") if "==" in pin)
+    return Overview(
+        name=baseline.name,
+        version=pins or "as its repository is",
+        state=_state(baseline, profile, found),
+        models=_models(baseline),
+        residency=" ".join(baseline.residency.split()),
+        exposes=f"tokens and their times; hit rate: {baseline.hit_rate}",
+    )
+
+
+def _state(baseline: Baseline, profile: str | None, found: SelfTest) -> str:
+    if found.status.ok:
+        return f"runs ({profile} profile installed)"
+    if found.status.kind != "unsupported":
+        return f"not installed: {found.status.hint or baseline.install}"
+    if baseline.kernel is not None:
+        command = "" if profile else f"; nox -s {baseline.session}"
+        return f"kernel only ({'installed' if profile else 'not installed'}{command}): the system needs an NVIDIA GPU"
+    return f"needs an NVIDIA GPU: {found.status.reason}"
+
+
+def _models(baseline: Baseline) -> str:
+    """Families and formats that some device runs, without repeating a format list that several families share."""
+    by_formats: dict[tuple[str, ...], list[str]] = {}
+    for row in baseline.capability:
+        if row.supported:
+            known = by_formats.setdefault(row.formats, [])
+            known += [family for family in row.families if family not in known]
+    parts = []
+    for formats, families in by_formats.items():
+        form = "any format" if ANY in formats else ", ".join(formats)
+        parts.append(f"{', '.join('any' if family == ANY else family for family in families)} ({form})")
+    return "; ".join(parts)

@@ -1,0 +1,85 @@
+"""Protects kernel rows: a declared part runs where the system cannot, and is never taken for the system."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from harness_samples import write_baseline
+from test_self_test import declare_reference
+
+from seqmoe.harness import environments, kernels
+from seqmoe.harness import self_test as testing
+from seqmoe.harness.environments import InstallError
+from seqmoe.harness.overview import overview
+from seqmoe.harness.record import Status
+from seqmoe.harness.self_test import SelfTest, install_and_test
+from seqmoe.spec.baseline import load_baselines
+from seqmoe.spec.errors import InputError
+
+DECLARED = '[bare]\nquick = ["part==1.0"]\n[kernel]\nprogram = "kernel.py"\nabout = "its layer"\n'
+
+
+@pytest.fixture
+def rival(home, monkeypatch):
+    """Declares the rival with a kernel of that source, for GPUs only, on a host without one."""
+    declare_reference(home)
+    write_baseline(home, '["cuda"]')
+    monkeypatch.setattr(testing, "fingerprint", lambda home: {"gpus": []})
+    monkeypatch.setattr(environments, "install", lambda *_: None)
+    monkeypatch.setattr(kernels, "environment_python", lambda *_: sys.executable)
+    declared = home.baselines / "rival" / "baseline.toml"
+
+    def declare(source, text=DECLARED):
+        (home.baselines / "rival" / "kernel.py").write_text(source)
+        head, row = declared.read_text().split("[[capability]]")
+        declared.write_text(f"{head}{text}[[capability]]{row}")
+        return load_baselines(home.baselines)["rival"]
+
+    return declare
+
+
+def test_a_kernel_runs_where_the_system_cannot(home, rival):
+    found = install_and_test(
+        rival("import sys; print('noise'); print('{\"microseconds\": ' + sys.argv[1] + '}')"), home
+    )
+    assert (found.works, found.status.kind, found.tokens) == (True, "unsupported", 0)
+    assert found.line.startswith("Rival: kernel only: its layer: microseconds 1; the system: unsupported")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("import sys; sys.exit('no such instruction')", "code 1: no such instruction"), ("print('[1]')", "code 0")],
+)
+def test_a_kernel_that_fails_says_why(home, rival, source, said):
+    found = install_and_test(rival(source), home)
+    assert (found.works, found.status.kind) == (False, "not_installed")
+    assert said in found.status.reason
+
+
+def test_a_kernel_that_does_not_end_is_stopped(home, rival, monkeypatch):
+    monkeypatch.setattr(kernels, "_SECONDS", 0.2)
+    with pytest.raises(InstallError, match=r"did not end within 0\.2 s"):
+        kernels.run_kernel(rival("import time; time.sleep(60)"), home)
+
+
+def test_a_program_that_is_not_there_is_refused(rival):
+    with pytest.raises(InputError, match=r"other\.py: no such file"):
+        rival("", DECLARED.replace("kernel.py", "other.py"))
+
+
+def test_a_profile_that_no_baseline_has_is_refused(rival):
+    with pytest.raises(InputError, match="bare: 'quik' is no profile"):
+        rival("", DECLARED.replace("quick", "quik"))
+
+
+def test_the_overview_says_what_is_there_and_how_to_get_the_rest(home, rival):
+    baseline = rival("")
+    refused = SelfTest("Rival", Status("unsupported", "no GPU"), 0, tried=False)
+    seen = overview(baseline, home, refused)
+    assert (seen.version, seen.models) == ("part 1.0", "any (any format)")
+    assert seen.state == "kernel only (not installed; nox -s baseline-rival): the system needs an NVIDIA GPU"
+    absent = SelfTest("Rival", Status("not_installed", "no environment", "nox -s baseline-rival"), 0, tried=False)
+    assert overview(baseline, home, absent).state == "not installed: nox -s baseline-rival"
+    assert overview(baseline, home, SelfTest("Rival", Status("ok"), 0, tried=False)).state.startswith("runs")
+    assert overview(baseline, home, refused).exposes.startswith("tokens and their times")
