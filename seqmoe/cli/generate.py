@@ -12,7 +12,7 @@ from seqmoe.cli.live import live_text
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
-    from seqmoe.runtime.generate import GenerateResult
+    from seqmoe.runtime.stream import GenerateResult
     from seqmoe.spec.paths import Home
     from seqmoe.spec.system import SystemSpec
 
@@ -61,7 +61,7 @@ def generate(
 ) -> None:
     """Continue a prompt greedily through one system, and say what it cost."""
     from seqmoe.runtime.generate import generate as run
-    from seqmoe.runtime.session import Setup, with_execution
+    from seqmoe.runtime.setup import Setup, with_execution
     from seqmoe.spec import system as systems
     from seqmoe.spec.choice import choose_model
     from seqmoe.spec.hardware import load_hardware

@@ -12,7 +12,7 @@ from rich.text import Text
 from seqmoe.cli.base import err, out
 
 if TYPE_CHECKING:
-    from seqmoe.runtime.session import Stream
+    from seqmoe.runtime.stream import Stream
 
 # Live text is redrawn from the top; what no longer fits is not shown until the end.
 _LINES = 12

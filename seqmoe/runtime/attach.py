@@ -15,8 +15,9 @@ import torch
 
 from seqmoe.adapters.base import Family, family_of
 from seqmoe.predictor.load import predictor_for
+from seqmoe.runtime.full_load import FullLoad
 from seqmoe.runtime.offload import NAME, Router
-from seqmoe.runtime.offloaded import FullLoad, Offloaded
+from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.runtime.placement import move_experts_to_host
 from seqmoe.runtime.profile import profile_for
 from seqmoe.spec import system as systems

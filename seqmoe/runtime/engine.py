@@ -9,9 +9,10 @@ from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.decode import Decoder, Generation, OnToken
 from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
+from seqmoe.runtime.full_load import FullLoad
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.offload import Router
-from seqmoe.runtime.offloaded import FullLoad, Offloaded
+from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.runtime.retention import Offline
 from seqmoe.runtime.timers import StepTimers
 from seqmoe.spec.system import SystemSpec

@@ -9,7 +9,9 @@ import torch
 
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.dilation import emulation_of
-from seqmoe.runtime.session import GenerateResult, Session, Setup, Stream, encode
+from seqmoe.runtime.session import Session
+from seqmoe.runtime.setup import Setup, encode
+from seqmoe.runtime.stream import GenerateResult, Stream
 from seqmoe.spec.hardware import Pace
 
 __all__ = ["GenerateResult", "generate"]

@@ -17,7 +17,7 @@ from seqmoe.core.moe import moe_experts, reduce_contributions
 from seqmoe.runtime.arrays import floats
 from seqmoe.runtime.eager import experts_one_by_one
 from seqmoe.runtime.emulation import LayerPacer
-from seqmoe.runtime.offloaded import Placement
+from seqmoe.runtime.full_load import Placement
 from seqmoe.runtime.own_experts import own_experts
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.runtime.prompt import PromptEvent

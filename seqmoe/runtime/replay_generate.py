@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from seqmoe.predictor.online import ONLINE
-from seqmoe.runtime.generate import GenerateResult
 from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
+from seqmoe.runtime.stream import GenerateResult
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import HardwareProfile

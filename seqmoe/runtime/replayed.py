@@ -20,8 +20,9 @@ from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.psi import activations
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
+from seqmoe.runtime.full_load import FullLoad
 from seqmoe.runtime.offload import Router
-from seqmoe.runtime.offloaded import FullLoad, Offloaded
+from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.system import SystemSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqmoe.runtime import expected_use, retention
+from seqmoe.runtime import cache_score, expected_use, retention
 from seqmoe.runtime.retention import Offline, Retention
 from seqmoe.simulate.policies.base import Floats
 
@@ -13,8 +13,8 @@ KINDS: dict[str, type[Retention]] = {
     "lfu_decay": retention.LeastFrequentWithDecay,
     "prefill_hot": retention.PrefillHot,
     "popularity": retention.Popular,
-    "cache_score": retention.CacheScore,
-    "cache_score_next": retention.CacheScoreNext,
+    "cache_score": cache_score.CacheScore,
+    "cache_score_next": cache_score.CacheScoreNext,
     "forecast_tail": expected_use.ForecastTail,
     "learned": expected_use.Learned,
 }

@@ -17,7 +17,7 @@ from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.generate import generate
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.memory_plan import cache_bytes, non_expert_bytes, plan_memory
-from seqmoe.runtime.session import Setup
+from seqmoe.runtime.setup import Setup
 from seqmoe.runtime.worker import Worker
 from seqmoe.spec.errors import OutOfMemoryError
 from seqmoe.spec.system import system

@@ -9,11 +9,11 @@ import torch
 
 from seqmoe.adapters.base import ExpertsModule
 from seqmoe.core.step import DecodeStep
+from seqmoe.runtime.full_load import Placement
 from seqmoe.runtime.graph.caches import state_of
 from seqmoe.runtime.graph.package import Progress, compiled_step, to_stderr
 from seqmoe.runtime.graph.store import Store
 from seqmoe.runtime.offload import Router
-from seqmoe.runtime.offloaded import Placement
 from seqmoe.spec.geometry import Geometry
 
 
