@@ -11,7 +11,7 @@ from seqmoe.spec.system import PREFETCH, SYSTEMS, SystemSpec, system
 
 
 def test_orders_are_the_schedulers():
-    assert PREFETCH == ("none", *ORDERS)
+    assert ("none", *ORDERS) == PREFETCH
 
 
 @pytest.mark.parametrize(
