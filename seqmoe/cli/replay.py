@@ -51,6 +51,7 @@ def replay(
     """Replay a routing trace against cache policies and print hit rates."""
     from seqmoe.predictor.kinds import load_predictor
     from seqmoe.simulate.replay import ReplayOptions, replay_traces
+    from seqmoe.simulate.rows import LEAST_BATCHES
     from seqmoe.spec.hardware import load_hardware
     from seqmoe.spec.paths import find_home
 
@@ -78,7 +79,7 @@ def replay(
     if as_json:
         shared = {"model": loaded.model, "contract": contract, "batch": batch, "stagger": stagger, "warm_up": warm_up}
         shared["link_experts_per_layer"] = None if math.isinf(link) else link
-        print_json(shared | {"rows": [row.as_dict() for row in rows]})
+        print_json(shared | {"rows": [row.detail() for row in rows]})
         return
     prefetching = any(row.link != 0 for row in rows)
     title = f"{loaded.model}, {contract} contract, decode steps"
@@ -88,24 +89,30 @@ def replay(
     out.print(_table(rows, prefetching))
     about = "gap: from LRU (0%) to Belady (100%); loads"
     about += " on demand, prefetches sent and late, per token" if prefetching else " per token"
+    if batch > 1:
+        about += "; assigned: the hit rate where an expert counts once for each request that needs it"
+    if rows[0].interval is None:
+        about += f"; an interval needs {LEAST_BATCHES} sequences or batches, here are {len(rows[0].batches)}"
     out.print(about, highlight=False, soft_wrap=True)
 
 
 def _table(rows: list[ReplayRow], prefetching: bool) -> Table:
     """At most 80 columns wide, names folded where need be: nobody reads half a number."""
-    # One sequence has no interval.
-    single = all(row.interval[0] == row.interval[1] for row in rows)
+    intervals = any(row.interval is not None for row in rows)
+    together = any(row.assignment_rate is not None and row.assignment_rate != row.hit_rate for row in rows)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    headings = ["policy", "held", *([] if prefetching else ["slots"]), "hit rate", *([] if single else ["95%"])]
+    headings = ["policy", "held", *([] if prefetching else ["slots"]), "hit rate", *(["95%"] if intervals else [])]
+    headings += ["assigned"] if together else []
     headings += ["gap", "loads", *(["sent", "used", "late"] if prefetching else [])]
     table.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        low, high = row.interval
+        low, high = row.interval or (math.nan, math.nan)
         gap = "-" if row.gap_recovered is None else f"{row.gap_recovered:.0%}"
         values = [f"{row.residency:.0%}", *([] if prefetching else [str(row.slots)]), f"{row.hit_rate:.4f}"]
-        values += [] if single else [f"{low:.3f}-{high:.3f}"]
+        values += [f"{low:.3f}-{high:.3f}"] if intervals else []
+        values += [f"{row.assignment_rate:.4f}"] if together else []
         values += [gap, f"{row.loads_per_token:.1f}"]
         if prefetching:
             used = "-" if row.used_share is None else f"{row.used_share:.0%}"

@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmoe.core import _native
+from seqmoe.core.loop_counts import PLACED, LoopCounts
 from seqmoe.core.schedule import ORDERS, Order
+
+__all__ = ["PLACED", "EventLoop", "LoopCounts", "PrefetchRules"]
 
 Floats = NDArray[np.floating]
 
@@ -47,39 +50,6 @@ class PrefetchRules:
             raise ValueError(f"fetch_limit = {self.fetch_limit}: must not be negative")
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha = {self.alpha}: must lie in (0, 1]")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopCounts:
-    """Sums over what was counted: ``needed = hits + misses``.
-
-    Of the misses, ``late`` were in flight and waited for, ``loads`` were loaded on demand. Of the prefetch tasks
-    ``created``, ``sent`` went to the link and ``dropped`` were overdue, needed before they were sent, or gave up their
-    slot. Of the prefetches ``landed``, ``used`` were needed later (the late ones are among them) and ``wasted`` were
-    evicted before. ``evictions`` are experts that lost their slot to another. ``layer_hits`` and ``layer_needed`` int64
-    [layers], ``band_hits`` and ``band_needed`` int64 [bands].
-    """
-
-    hits: int
-    needed: int
-    late: int
-    loads: int
-    created: int
-    sent: int
-    landed: int
-    used: int
-    wasted: int
-    dropped: int
-    evictions: int
-    layer_hits: NDArray[np.int64]
-    layer_needed: NDArray[np.int64]
-    band_hits: NDArray[np.int64]
-    band_needed: NDArray[np.int64]
-
-    @property
-    def misses(self) -> int:
-        """Needed experts that were not resident: late ones and those loaded on demand."""
-        return self.late + self.loads
 
 
 class EventLoop:
@@ -131,6 +101,7 @@ class EventLoop:
         expert: NDArray[np.int32],
         *,
         count: bool = True,
+        demand: NDArray[np.integer] | None = None,
         accessed: Floats | None = None,
         used: Floats | None = None,
         forecast: Floats | None = None,
@@ -142,7 +113,7 @@ class EventLoop:
 
         Event i needs the distinct experts ``expert[start[i]:start[i + 1]]`` (int [m]) of layer ``layer[i]`` (int [n])
         in ``step[i]`` (int [n]), counted from 0 within the request; events ascend by (step, layer). ``count`` says
-        whether they are counted.
+        whether they are counted; ``demand`` int [m] is how many requests need each of them, 1 if not given.
 
         Scores stay as they are until they are set, 0 at first; they are float32, exact for integers up to 2^24. After
         an event, ``accessed`` [m] gives those of the experts it needed, or else ``used`` [steps, layers, experts] those
@@ -161,6 +132,9 @@ class EventLoop:
             return
         steps = int(step[-1] - step[0]) + 1
         rows = (steps, self._layers, self._experts)
+        if demand is not None and demand.shape != expert.shape:
+            raise ValueError(f"demand {list(demand.shape)}: must be {list(expert.shape)}")
+        demand = None if demand is None else _int(demand)
         if accessed is not None:
             accessed = _shaped("accessed", accessed, (len(expert),))
         if used is not None:
@@ -178,14 +152,17 @@ class EventLoop:
         if task_expert is not None and task_confidence is not None:
             task_expert, task_confidence = self._checked_tasks(task_expert, task_confidence, steps)
         self._loop.feed(
-            step, layer, start, expert, count, accessed, used, forecast, list(ranges), task_expert, task_confidence
-        )
+            step, layer, start, expert, count, demand, accessed, used, forecast, list(ranges), task_expert,
+            task_confidence,
+        )  # fmt: skip
+
+    def set_scores(self, scores: Floats) -> None:
+        """Give every expert a score, [layers, experts]; scores that outgrow float32 can so be begun anew."""
+        self._loop.set_scores(_shaped("scores", scores, (self._layers, self._experts)))
 
     def counts(self) -> LoopCounts:
         """What was counted so far, over all requests."""
-        counts = self._loop.counts()
-        arrays = {name: np.array(value, dtype=np.int64) for name, value in counts.items() if isinstance(value, list)}
-        return LoopCounts(**(counts | arrays))
+        return LoopCounts.of(self._loop.counts())
 
     def pool(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The expert key in each slot, -1 for none, and its state (`seqmoe.core.slots`), both [slots]."""

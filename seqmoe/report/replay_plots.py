@@ -38,9 +38,10 @@ def by_residency(
         found = [(one, y) for one in group.line(policy, link) if (y := value(one)) is not None]
         if found:
             x, values = [one.row.residency for one, _ in found], [y for _, y in found]
-            low, high = ([one.row.interval[end] for one, _ in found] for end in (0, 1))
+            known = [one.row.interval for one, _ in found if one.row.interval is not None]
+            low, high = ([interval[end] for interval in known] for end in (0, 1))
             # Bands of every policy would hide the lines: what the panel is about has one.
-            banded = intervals and policy == strong
+            banded = intervals and policy == strong and len(known) == len(found)
             lines.append(_line(policy, x, values, low if banded else [], high if banded else [], policy == strong))
     places = tuple((residency, f"{residency:.0%}") for residency in group.residencies)
     ends = None

@@ -17,7 +17,8 @@ from seqmoe.spec.replay import UNLIMITED
 COST_RESIDENCY = 0.25
 _COLUMNS = (
     "host", "traces", "model", "digest", "batch", "policy", "title", "link", "experts_per_layer", "residency", "slots",
-    "hit_rate", "low", "high", "gap_recovered", "accesses", "tokens", "distinct", "loads_per_token", "sent_per_token",
+    "hit_rate", "low", "high", "assignment_rate",
+    "gap_recovered", "accesses", "tokens", "distinct", "loads_per_token", "sent_per_token",
     "used_share", "late", "bytes_per_token", "bytes_on_demand", "bytes_prefetched", "bytes_wasted", "bytes_late",
 )  # fmt: skip
 
@@ -74,8 +75,8 @@ def _values(group: ReplayGroup, one: Replayed) -> dict[str, object]:
         "title": one.title,
         "link": one.link,
         "experts_per_layer": math.inf if row.link is None else row.link,
-        "low": row.interval[0],
-        "high": row.interval[1],
+        "low": row.interval[0] if row.interval else None,
+        "high": row.interval[1] if row.interval else None,
         "bytes_on_demand": moved.on_demand if moved else None,
         "bytes_prefetched": moved.prefetched if moved else None,
         "bytes_wasted": moved.wasted if moved else None,
@@ -95,8 +96,8 @@ def _link(group: ReplayGroup, link: str, key: float) -> Box:
 def _rate(one: Replayed | None) -> Box:
     if one is None:
         return Box("–", key=-1.0)
-    low, high = one.row.interval
-    return Box(f"{100 * one.row.hit_rate:.1f}%", f"{100 * low:.1f} to {100 * high:.1f}", one.row.hit_rate)
+    spread = "" if one.row.interval is None else " to ".join(f"{100 * end:.1f}" for end in one.row.interval)
+    return Box(f"{100 * one.row.hit_rate:.1f}%", spread, one.row.hit_rate)
 
 
 def _gap(one: Replayed | None) -> Box:

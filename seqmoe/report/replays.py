@@ -11,7 +11,7 @@ import numpy as np
 from seqmoe.harness.studies.record import ReplayRecord, latest_of_cells
 from seqmoe.report import style
 from seqmoe.simulate.policies import policy_of
-from seqmoe.simulate.rows import ReplayRow
+from seqmoe.simulate.rows import LEAST_BATCHES, ReplayRow
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.replay import UNLIMITED
 from seqmoe.spec.study import REFERENCE
@@ -32,10 +32,15 @@ class Replayed:
         """The policy's name for people."""
         return title_of(self.row.policy)
 
-    def ahead_of(self, other: Replayed) -> tuple[float, float]:
-        """95 % interval of the difference of the hit rates, in points, over the same batches: paired bootstrap."""
+    def ahead_of(self, other: Replayed) -> tuple[float, float] | None:
+        """95 % interval of the difference of the hit rates, in points, over the same batches: paired bootstrap.
+
+        None where the batches are too few for one (`seqmoe.simulate.rows.LEAST_BATCHES`).
+        """
         mine, theirs = np.array(self.row.batches), np.array(other.row.batches)
         count = len(mine)
+        if count < LEAST_BATCHES:
+            return None
         picks = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
         rates = [(picks @ pairs)[:, 0] / (picks @ pairs)[:, 1] for pairs in (mine, theirs)]
         low, high = np.percentile(100 * (rates[0] - rates[1]), [2.5, 97.5])

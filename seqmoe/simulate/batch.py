@@ -17,27 +17,24 @@ class Events:
     """Events in token order, layers ascending; entries that the source lacks are no events.
 
     ``step`` int64 [n], ``layer`` int32 [n], ``start`` int64 [n + 1] into ``expert`` int32 [m]; ``expert`` is in router
-    order for one request, ascending and without duplicates for several.
+    order for one request, ascending and without duplicates for several. ``demand`` int32 [m] is how many requests need
+    the expert, None where it is always one.
     """
 
     step: NDArray[np.int64]
     layer: NDArray[np.int32]
     start: NDArray[np.int64]
     expert: NDArray[np.int32]
-
-    def slice(self, first: int, last: int) -> Events:
-        """The events from ``first`` to ``last`` (exclusive)."""
-        start = self.start[first : last + 1]
-        experts = self.expert[start[0] : start[-1]]
-        return Events(self.step[first:last], self.layer[first:last], start - start[0], experts)
+    demand: NDArray[np.int32] | None = None
 
     def accesses(self, layers: int, experts: int, sequential: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Key of every accessed expert, and when: the position of its event + 1, or its own place; int64 [m]."""
+        """Key of every accessed expert, and when, counted from 1: by event, or each by itself; int64 [m], ascending."""
         sizes = np.diff(self.start)
         key = np.repeat(self.layer, sizes).astype(np.int64) * experts + self.expert
+        when = np.repeat(self.step * layers + self.layer + 1, sizes)
         if sequential:
-            return key, np.arange(1, len(key) + 1, dtype=np.int64)
-        return key, np.repeat(self.step * layers + self.layer + 1, sizes)
+            when = when * experts + np.arange(len(key)) - np.repeat(self.start[:-1], sizes)
+        return key, when
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,22 +42,31 @@ class Batch:
     """One or more requests and when each begins.
 
     Decoding begins together, prefills end together before it; with a stagger, request i decodes from ``stagger`` * i
-    steps after the first. ``offset`` is the step of the batch at which a request's first step runs. ``counted`` bool
-    [steps] are the steps in which some request decodes after its warm-up, ``tokens`` their output tokens, and
-    ``decoded`` int64 [steps] the place of a step in the decoding that began first (negative before it).
+    steps after the first. ``offset`` is the step of the batch at which a request's first step runs. ``outputs`` int64
+    [steps] are the tokens of requests that decode after their warm-up, and ``decoded`` int64 [steps] the place of a
+    step in the decoding that began first (negative before it).
     """
 
     requests: tuple[RequestTrace, ...]
     offset: tuple[int, ...]
-    counted: NDArray[np.bool_]
+    outputs: NDArray[np.int64]
     decoded: NDArray[np.int64]
-    tokens: int
     experts: int
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """The steps in which some request decodes after its warm-up, bool [steps]."""
+        return self.outputs > 0
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens that count."""
+        return int(self.outputs.sum())
 
     @property
     def steps(self) -> int:
         """Steps from the first request's first to the last one's last."""
-        return len(self.counted)
+        return len(self.outputs)
 
     @property
     def layers(self) -> int:
@@ -76,24 +82,34 @@ class Batch:
 
     def active(self) -> NDArray[np.bool_]:
         """The experts that each event needs, the union over the requests, bool [steps, layers, experts]."""
-        active = np.zeros((self.steps, self.layers, self.experts), dtype=np.bool_)
-        for request, first in zip(self.requests, self.offset, strict=True):
-            whole = (request.experts != MISSING).all(-1)
-            step, layer = np.nonzero(whole)
-            active[step[:, None] + first, layer[:, None], request.experts[step, layer].astype(np.int64)] = True
-        return active
+        return self._demand(0, self.steps) > 0
 
-    def events(self) -> Events:
-        """The batch as events."""
-        return events_of(self.requests[0]) if len(self.requests) == 1 else _of_active(self.active())
+    def events(self, first: int = 0, last: int | None = None) -> Events:
+        """The batch's steps from ``first`` to ``last`` (exclusive; default: all) as events."""
+        last = self.steps if last is None else last
+        if len(self.requests) == 1:
+            return events_of(self.requests[0], first, last)
+        return _of_demand(self._demand(first, last), first)
+
+    def _demand(self, begin: int, end: int) -> NDArray[np.uint16]:
+        """How many requests need each expert, in the steps from ``begin`` to ``end``: [steps, layers, experts]."""
+        demand = np.zeros((end - begin, self.layers, self.experts), dtype=np.uint16)
+        for request, offset in zip(self.requests, self.offset, strict=True):
+            shift = max(begin - offset, 0)
+            chosen = request.experts[shift : max(end - offset, 0)]
+            step, layer = np.nonzero((chosen != MISSING).all(-1))
+            place = step[:, None] + (shift + offset - begin), layer[:, None], chosen[step, layer].astype(np.int64)
+            demand[place] += 1
+        return demand
 
 
-def events_of(request: RequestTrace) -> Events:
-    """One request as events."""
-    step, layer = np.nonzero((request.experts != MISSING).all(-1))
-    chosen = request.experts[step, layer].astype(np.int32)
-    start = np.arange(len(step) + 1, dtype=np.int64) * request.experts.shape[2]
-    return Events(step.astype(np.int64), layer.astype(np.int32), start, chosen.ravel())
+def events_of(request: RequestTrace, first: int = 0, last: int | None = None) -> Events:
+    """One request, or some steps of it, as events."""
+    part = request.experts[first:last]
+    step, layer = np.nonzero((part != MISSING).all(-1))
+    chosen = part[step, layer].astype(np.int32)
+    start = np.arange(len(step) + 1, dtype=np.int64) * part.shape[2]
+    return Events(step.astype(np.int64) + first, layer.astype(np.int32), start, chosen.ravel())
 
 
 def batches(
@@ -115,14 +131,11 @@ def _batch(requests: tuple[RequestTrace, ...], experts: int, stagger: int, warm_
     begin = max(prefills)
     offset = tuple(begin - prefill for prefill in prefills)
     steps = max(first + len(request.experts) for first, request in zip(offset, requests, strict=True))
-    counted = np.zeros(steps, dtype=np.bool_)
-    tokens = 0
+    outputs = np.zeros(steps, dtype=np.int64)
     for first, request in zip(offset, requests, strict=True):
         decode = request.phase == DECODE
-        own = decode & (np.cumsum(decode) > warm_up)
-        counted[first : first + len(own)] |= own
-        tokens += int(own.sum())
-    return Batch(requests, offset, counted, np.arange(steps, dtype=np.int64) - begin, tokens, experts)
+        outputs[first : first + len(decode)] += decode & (np.cumsum(decode) > warm_up)
+    return Batch(requests, offset, outputs, np.arange(steps, dtype=np.int64) - begin, experts)
 
 
 def _first_decode(request: RequestTrace) -> int:
@@ -130,9 +143,12 @@ def _first_decode(request: RequestTrace) -> int:
     return int(decode.argmax()) if decode.any() else len(decode)
 
 
-def _of_active(active: NDArray[np.bool_]) -> Events:
-    step, layer, expert = np.nonzero(active)
-    event = step * active.shape[1] + layer
+def _of_demand(demand: NDArray[np.uint16], begin: int) -> Events:
+    step, layer, expert = np.nonzero(demand)
+    event = step * demand.shape[1] + layer
     first = np.flatnonzero(np.diff(event, prepend=-1))
     start = np.append(first, len(event)).astype(np.int64)
-    return Events(step[first].astype(np.int64), layer[first].astype(np.int32), start, expert.astype(np.int32))
+    asking = demand[step, layer, expert].astype(np.int32)
+    return Events(
+        step[first].astype(np.int64) + begin, layer[first].astype(np.int32), start, expert.astype(np.int32), asking
+    )

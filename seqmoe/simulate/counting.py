@@ -3,77 +3,95 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmoe.core.loop import PLACED
 from seqmoe.core.simulate import EventLoop, PrefetchRules
-from seqmoe.simulate.batch import Batch, Events
+from seqmoe.simulate.batch import Batch
+from seqmoe.simulate.blocks import Block
 from seqmoe.simulate.foresight import Tasks
-from seqmoe.simulate.policies.base import Foresight, Scores
+from seqmoe.simulate.policies.base import Floats, Foresight, Scores
 
 # Hit rates are told by place in the decoding as well: steps from each of these to the next.
 BANDS = (0, 64, 256, 1024, 4096)
-# What is counted, all in experts but ``tokens`` and ``events``.
-COUNTS = ("hits", "needed", "late", "loads", "sent", "used", "wasted", "dropped", "tokens", "events")
+# What is counted, all in experts but ``tokens`` and ``events``; ``assigned`` once for each request that needs one.
+COUNTS = (*PLACED, "assigned_hits", "assigned", "tokens", "events")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """What one batch gave: `COUNTS`, and hits and needed experts by layer [layers, 2] and by band [bands, 2]."""
+    """What one batch gave: `COUNTS`, and `PLACED` by layer [layers, 7] and by band [bands, 7].
+
+    ``band_tokens`` [bands] are the output tokens of each band.
+    """
 
     totals: tuple[int, ...]
     layers: NDArray[np.int64]
     bands: NDArray[np.int64]
+    band_tokens: NDArray[np.int64]
 
 
-def observe(
-    shape: tuple[int, int, int],
-    rules: PrefetchRules | None,
-    sequential: bool,
-    batch: Batch,
-    events: Events,
-    scores: Scores,
-    foresight: Foresight | None = None,
-    tasks: Tasks | None = None,
-    accessed: NDArray[np.float32] | None = None,
-) -> Counts:
-    """Run a batch from a cold pool.
+class Run:
+    """One pool, cold at first, and one policy in it, through the blocks of a batch.
 
-    ``shape`` is layers, experts and slots; ``tasks`` are given if ``rules`` are; ``accessed`` are scores by access (see
-    `seqmoe.simulate.policies.by_access`), in the place of ``scores``.
+    ``shape`` is layers, experts and slots; ``tasks`` are given if ``rules`` are.
     """
-    decoding = -int(batch.decoded[0])
-    loop = EventLoop(*shape, rules, sequential, [decoding + first for first in BANDS])
-    ranges = foresight.ranges if foresight is not None and (scores.forecast is not None or tasks is not None) else ()
-    counted_events = 0
-    for first, last in _stretches(batch.counted):
-        begin, end = np.searchsorted(events.step, (first, last)).tolist()
-        if begin == end:
-            continue
-        part, counted = events.slice(begin, end), bool(batch.counted[first])
-        counted_events += counted * (end - begin)
-        # The loop's arrays have a row for each step from the block's first event to its last.
-        steps = slice(int(part.step[0]), int(part.step[-1]) + 1)
-        loop.feed(
-            part.step,
-            part.layer,
-            part.start,
-            part.expert,
-            count=counted,
-            accessed=None if accessed is None else accessed[events.start[begin] : events.start[end]],
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        rules: PrefetchRules | None,
+        sequential: bool,
+        batch: Batch,
+        foresight: Foresight | None = None,
+        tasks: Tasks | None = None,
+    ) -> None:
+        self._batch, self._foresight, self._tasks = batch, foresight, tasks
+        self._shape = shape
+        decoding = -int(batch.decoded[0])
+        self._loop = EventLoop(*shape, rules, sequential, [decoding + first for first in BANDS])
+        self._events = 0
+
+    def feed(self, block: Block, scores: Scores) -> None:
+        """Run the next block with the scores of a whole batch."""
+        steps, tasks, foresight = block.steps, self._tasks, self._foresight
+        told = foresight is not None and (scores.forecast is not None or tasks is not None)
+        self._feed(
+            block,
             used=None if scores.used is None else scores.used[steps],
             forecast=None if scores.forecast is None else scores.forecast[steps],
-            ranges=ranges,
+            ranges=foresight.ranges if foresight is not None and told else (),
             task_expert=None if tasks is None else tasks[0][steps],
             task_confidence=None if tasks is None else tasks[1][steps],
         )
-    found = loop.counts()
-    totals = [int(getattr(found, name)) for name in COUNTS[:-2]]
-    layers = np.stack([found.layer_hits, found.layer_needed], axis=1)
-    bands = np.stack([found.band_hits, found.band_needed], axis=1)
-    return Counts((*totals, batch.tokens, counted_events), layers, bands)
+
+    def feed_accessed(self, block: Block, before: Floats, accessed: Floats) -> None:
+        """Run the next block with scores by access (see `seqmoe.simulate.policies.by_access`)."""
+        self._loop.set_scores(before.reshape(self._shape[:2]))
+        self._feed(block, accessed=accessed)
+
+    def counts(self) -> Counts:
+        """What was counted."""
+        found, batch = self._loop.counts(), self._batch
+        totals = [int(getattr(found, name)) for name in COUNTS[:-2]]
+        band = np.searchsorted(BANDS, batch.decoded, side="right") - 1
+        tokens = np.array([batch.outputs[band == place].sum() for place in range(len(BANDS))], dtype=np.int64)
+        return Counts((*totals, batch.tokens, self._events), found.layers, found.bands, tokens)
+
+    def _feed(self, block: Block, **scores: object) -> None:
+        events = block.events
+        self._events += block.counted * len(events.step)
+        self._loop.feed(
+            events.step,
+            events.layer,
+            events.start,
+            events.expert,
+            count=block.counted,
+            demand=events.demand,
+            **scores,  # type: ignore[arg-type]
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -102,17 +120,16 @@ class Tally:
         return np.array(found, dtype=np.int64).reshape(-1, 2)
 
     def layers(self) -> NDArray[np.int64]:
-        """Hits and needed experts by layer, int64 [layers, 2]."""
+        """`PLACED` by layer, int64 [layers, 7]."""
         found: NDArray[np.int64] = np.sum([counts.layers for counts in self.batches], axis=0)
         return found
 
     def bands(self) -> NDArray[np.int64]:
-        """Hits and needed experts by place in the decoding, int64 [bands, 2]."""
+        """`PLACED` by place in the decoding, int64 [bands, 7]."""
         found: NDArray[np.int64] = np.sum([counts.bands for counts in self.batches], axis=0)
         return found
 
-
-def _stretches(counted: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Steps [first, last) that are all counted, or all not."""
-    edges = [0, *(np.flatnonzero(np.diff(counted)) + 1).tolist(), len(counted)]
-    return list(pairwise(edges)) if len(counted) else []
+    def band_tokens(self) -> NDArray[np.int64]:
+        """Output tokens by place in the decoding, int64 [bands]."""
+        found: NDArray[np.int64] = np.sum([counts.band_tokens for counts in self.batches], axis=0)
+        return found

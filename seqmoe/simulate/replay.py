@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from seqmoe.core.simulate import PrefetchRules
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.popularity import frequency_of
-from seqmoe.simulate.batch import Batch, Events, batches
-from seqmoe.simulate.counting import Tally, observe
+from seqmoe.simulate.batch import Batch, batches
+from seqmoe.simulate.blocks import Blocks
+from seqmoe.simulate.counting import Run, Tally
 from seqmoe.simulate.foresight import foresight_of, likely, tasks_of
-from seqmoe.simulate.options import CONTRACTS, ReplayOptions, check, slots_of
+from seqmoe.simulate.options import CONTRACTS, ReplayOptions, check, check_length, slots_of
 from seqmoe.simulate.policies import POLICIES, Foresight, Policy, Routing, Scores, policy_of
-from seqmoe.simulate.policies.by_access import BY_ACCESS
+from seqmoe.simulate.policies.by_access import BY_ACCESS, Accesses, places
 from seqmoe.simulate.policies.learned import fit
 from seqmoe.simulate.rows import ReplayRow, row_of
 from seqmoe.spec.errors import InputError
@@ -109,29 +110,56 @@ class _Replay:
 
     def add(self, batch: Batch) -> None:
         """Run every policy at every residency over one batch."""
+        blocks = Blocks(batch)
+        self._check_room(blocks.largest)
+        arrays = [policy for policy in self._policies.values() if not _by_access(policy)]
+        for policy in self._policies.values():
+            if _by_access(policy):
+                self._add_by_access(policy, batch, blocks)
+        if arrays:
+            check_length(batch, self._traces, arrays, self._predictor is not None)
+            self._add_arrays(arrays, batch, blocks)
+
+    def _add_by_access(self, policy: Policy, batch: Batch, blocks: Blocks) -> None:
+        """A policy of `BY_ACCESS`, in the memory of a block."""
+        layers, experts = self._traces.layers, self._traces.experts
+        sequential = self._options.contract == "sequential"
+
+        def read(index: int) -> Accesses:
+            return blocks[index].events.accesses(layers, experts, sequential)
+
+        scores = BY_ACCESS[policy.name](layers * experts, len(blocks), read)
+        runs = {
+            residency: Run((layers, experts, slots), None, sequential, batch)
+            for residency, slots in self._slots.items()
+        }
+        for index, block in enumerate(blocks):
+            before, accessed = places(*scores.values(index, block.events.accesses(layers, experts, sequential)))
+            for run in runs.values():
+                run.feed_accessed(block, before, accessed)
+        for residency, run in runs.items():
+            self._tallies[policy.name, residency, 0.0].add(run.counts())
+
+    def _add_arrays(self, policies: Sequence[Policy], batch: Batch, blocks: Blocks) -> None:
+        """Policies whose scores are arrays over the whole batch."""
         traces, sequential = self._traces, self._options.contract == "sequential"
-        events = batch.events()
-        self._check_room(events)
         foresight = None if self._predictor is None else foresight_of(batch, self._predictor, traces)
         tasks = None if foresight is None else tasks_of(foresight, traces.top_k)
-        routing: Routing | None = None
-        for policy in self._policies.values():
-            scores, accessed = Scores(), None
-            if policy == POLICIES.get(policy.name) and policy.name in BY_ACCESS:
-                accessed = BY_ACCESS[policy.name](*events.accesses(traces.layers, traces.experts, sequential))
-            elif routing is None:
-                routing = _routing(batch, traces.top_k, foresight, self._popularity, self._weights)
+        routing = _routing(batch, traces.top_k, foresight, self._popularity, self._weights)
+        for policy in policies:
+            scores = Scores()
             for index, (residency, slots) in enumerate(self._slots.items()):
-                if accessed is None and routing is not None and (policy.by_residency or not index):
+                if policy.by_residency or not index:
                     scores = policy.score(replace(routing, residency=residency, slots=slots)).checked(policy, routing)
-                shape = (traces.layers, traces.experts, slots)
                 for link in self._links(policy):
                     rules, chosen = None, None
                     if policy.prefetch is not None and tasks is not None and link:
                         rules = PrefetchRules(link=link, order=policy.prefetch, reserve=policy.reserve)
                         chosen = likely(tasks, policy.least_confidence)
-                    counts = observe(shape, rules, sequential, batch, events, scores, foresight, chosen, accessed)
-                    self._tallies[policy.name, residency, link].add(counts)
+                    run = Run((traces.layers, traces.experts, slots), rules, sequential, batch, foresight, chosen)
+                    for block in blocks:
+                        run.feed(block, scores)
+                    self._tallies[policy.name, residency, link].add(run.counts())
 
     def rows(self) -> list[ReplayRow]:
         """One row for each policy, residency and link."""
@@ -153,8 +181,8 @@ class _Replay:
                     found.append(row_of(tally, traces.expert_bytes, lru, belady, shared))
         return found
 
-    def _check_room(self, events: Events) -> None:
-        most = 1 if self._options.contract == "sequential" else int(np.diff(events.start).max(initial=0))
+    def _check_room(self, largest: int) -> None:
+        most = 1 if self._options.contract == "sequential" else largest
         for residency, slots in self._slots.items():
             if slots < most:
                 raise InputError(
@@ -164,6 +192,10 @@ class _Replay:
 
     def _links(self, policy: Policy) -> tuple[float, ...]:
         return (0.0,) if policy.prefetch is None else self._options.links
+
+
+def _by_access(policy: Policy) -> bool:
+    return policy.name in BY_ACCESS and policy == POLICIES[policy.name]
 
 
 def _routing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twins.loop import COMPUTE, FETCH, Loop
 
-from seqmoe.core.loop import EventLoop, LoopCounts, PrefetchRules
+from seqmoe.core.loop import PLACED, EventLoop, LoopCounts, PrefetchRules
 from seqmoe.core.schedule import ORDERS
 
 LAYERS, EXPERTS, MOST, TASKS = 3, 5, 2, 3
 LINKS = (0.0, 0.3, 0.9, 1.39, 4.0, math.inf)
 RANGES = ((0, 1), (1, 3))
-TOTALS = [field.name for field in fields(LoopCounts) if "_" not in field.name]
+BANDS = (0, 2, 5)
+TOTALS = [field.name for field in fields(LoopCounts) if field.name not in ("layers", "bands")]
 
 
 @dataclass
@@ -78,7 +79,7 @@ def rules(draw):
     )
 
 
-def twin_event(twin, trace, index):
+def twin_event(twin, trace, index, **options):
     step, layer, experts = trace.events[index]
     tasks = [
         (at, int(trace.task_expert[step, at, place]), float(trace.task_confidence[step, at, place]))
@@ -87,7 +88,7 @@ def twin_event(twin, trace, index):
         if trace.task_expert[step, at, place] >= 0
     ]
     scores = {"used": trace.used[step, layer].tolist(), "forecast": trace.forecast[step].tolist()}
-    twin.event(step, layer, experts, **scores, ranges=RANGES, tasks=tasks if twin.rules else None)
+    twin.event(step, layer, experts, **scores, ranges=RANGES, tasks=tasks if twin.rules else None, **options)
 
 
 def pool_of(loop):
@@ -97,6 +98,18 @@ def pool_of(loop):
     assert len(dict(residents)) == len(residents)
     assert all((key < 0) == (kind == 0) for key, kind in zip(owner.tolist(), state.tolist(), strict=True))
     return dict(residents)
+
+
+def places(loop):
+    """The counts by layer and by band that are not 0; what came before the first band is in none."""
+    counts = loop.counts()
+    return {
+        (axis, index, name): int(value)
+        for axis, rows in (("layer", counts.layers), ("band", counts.bands))
+        for index, row in enumerate(rows)
+        for name, value in zip(PLACED, row, strict=True)
+        if value
+    }
 
 
 def totals(loop):
@@ -109,16 +122,19 @@ def totals(loop):
 @given(trace=traces(), rule=st.none() | rules(), data=st.data())
 def test_every_event_equals_the_twin(sequential, trace, rule, data):
     slots = data.draw(st.integers(1 if sequential else MOST, LAYERS * EXPERTS))
-    loop = EventLoop(LAYERS, EXPERTS, slots, rule, sequential)
-    twin = Loop(LAYERS, EXPERTS, slots, rule, sequential)
-    for index in range(len(trace.events)):
-        block = trace.block(index, index + 1)
+    counted_from = data.draw(st.sampled_from([0, 0, 1, 4]))
+    loop = EventLoop(LAYERS, EXPERTS, slots, rule, sequential, BANDS)
+    twin = Loop(LAYERS, EXPERTS, slots, rule, sequential, BANDS)
+    for index, (step, _, experts) in enumerate(trace.events):
+        demand = [1 + (step + expert) % 3 for expert in experts]
+        block = trace.block(index, index + 1) | {"demand": np.array(demand, dtype=np.int32)}
         if rule is None:
             block |= {"task_expert": None, "task_confidence": None}
-        loop.feed(**block)
-        twin_event(twin, trace, index)
+        loop.feed(**block, count=step >= counted_from)
+        twin_event(twin, trace, index, count=step >= counted_from, demand=demand)
         assert pool_of(loop) == twin.state
         assert totals(loop) == {name: twin.counts[name] for name in TOTALS}
+        assert places(loop) == {key: count for key, count in twin.counts.items() if isinstance(key, tuple)}
 
 
 @settings(deadline=None, max_examples=150)
@@ -132,7 +148,7 @@ def test_blocks_are_the_same_as_the_whole(trace, rule, cuts, slots):
         parts.feed(**trace.block(first, last))
     assert totals(parts) == totals(whole)
     assert pool_of(parts) == pool_of(whole)
-    for name in ("layer_hits", "layer_needed", "band_hits", "band_needed"):
+    for name in ("layers", "bands"):
         assert np.array_equal(getattr(parts.counts(), name), getattr(whole.counts(), name))
 
 
@@ -173,6 +189,9 @@ def test_a_prefetch_counts_where_it_was_sent(trace, rule, slots, warm_up):
             part.feed(**trace.block(cut, len(trace.events)))
     counts, both = loop.counts(), all_counted.counts()
     assert counts.used + counts.wasted <= counts.landed <= counts.sent == both.sent - before.sent
+    assert counts.dropped <= counts.created == both.created - before.created
+    # What was created before is dropped there.
+    assert both.dropped - before.dropped <= counts.dropped + before.created - before.dropped
     assert (counts.hits, counts.loads) == (both.hits - before.hits, both.loads - before.loads)
     assert counts.used <= both.used and pool_of(loop) == pool_of(all_counted)
 
@@ -188,10 +207,45 @@ def test_layers_and_bands_add_up():
         np.arange(steps * LAYERS + 1) * 2,
     )
     loop.feed(*arguments, expert.ravel(), used=rng.random((steps, LAYERS, EXPERTS)))
+    counts, needed = loop.counts(), PLACED.index("needed")
+    assert counts.layers[:, needed].tolist() == [steps * MOST] * LAYERS
+    assert counts.bands[:, needed].tolist() == [10 * LAYERS * MOST, 30 * LAYERS * MOST, 0]
+
+
+@settings(deadline=None, max_examples=150)
+@given(trace=traces(most_steps=30), rule=rules(), slots=st.integers(MOST, 12), cut=st.integers(0, 20))
+def test_the_sums_over_layers_and_over_bands_are_the_totals(trace, rule, slots, cut):
+    loop, cut = EventLoop(LAYERS, EXPERTS, slots, rule, bands=BANDS), min(cut, len(trace.events))
+    for first, last, count in ((0, cut, False), (cut, len(trace.events), True)):
+        if first < last:
+            loop.feed(**trace.block(first, last), count=count)
     counts = loop.counts()
-    assert counts.layer_hits.sum() == counts.band_hits.sum() == counts.hits > 0
-    assert counts.layer_needed.tolist() == [steps * MOST] * LAYERS
-    assert counts.band_needed.tolist() == [10 * LAYERS * MOST, 30 * LAYERS * MOST, 0]
+    totals = [getattr(counts, name) for name in PLACED]
+    assert counts.layers.sum(0).tolist() == counts.bands.sum(0).tolist() == totals
+    for place in (*counts.layers, *counts.bands):
+        of = dict(zip(PLACED, place.tolist(), strict=True))
+        assert of["hits"] + of["late"] + of["loads"] == of["needed"] and of["used"] + of["wasted"] <= of["sent"]
+
+
+def test_scores_begun_anew_in_the_same_order_change_nothing():
+    rng = np.random.default_rng(3)
+    steps, events = 60, LAYERS * 60
+    expert = np.argsort(rng.random((events, EXPERTS)), axis=-1)[:, :MOST].ravel()
+    step, layer = np.repeat(np.arange(steps), LAYERS), np.tile(np.arange(LAYERS), steps)
+    time, half = np.repeat(np.arange(events), MOST) + 1, events // 2
+    whole, parts = (EventLoop(LAYERS, EXPERTS, 6) for _ in range(2))
+    whole.feed(step, layer, np.arange(events + 1) * MOST, expert, accessed=time)
+    parts.feed(
+        step[:half], layer[:half], np.arange(half + 1) * MOST, expert[: half * MOST], accessed=time[: half * MOST]
+    )
+    last = np.full((LAYERS, EXPERTS), -1e9)
+    last[np.repeat(layer, MOST)[: half * MOST], expert[: half * MOST]] = time[: half * MOST] - 1e6
+    parts.set_scores(last)
+    rest = slice(half * MOST, None)
+    parts.feed(step[half:], layer[half:], np.arange(half + 1) * MOST, expert[rest], accessed=time[rest] - 1e6)
+    assert totals(parts) == totals(whole) and pool_of(parts) == pool_of(whole)
+    with pytest.raises(ValueError, match="scores"):
+        parts.set_scores(last[1:])
 
 
 @settings(deadline=None, max_examples=50)
@@ -199,7 +253,7 @@ def test_layers_and_bands_add_up():
 def test_a_new_request_begins_cold(trace, rule, other):
     fresh, reused = (EventLoop(LAYERS, EXPERTS, 6, rule) for _ in range(2))
     reused.feed(**other.block(0, None), count=False)
-    assert not any(astuple(reused.counts())[: len(TOTALS)])
+    assert not any(totals(reused).values())
     reused.forget()
     for loop in (fresh, reused):
         loop.feed(**trace.block(0, None))
@@ -242,6 +296,7 @@ TASK = {"task_expert": np.zeros((1, LAYERS, 1)), "task_confidence": np.zeros((1,
         ({"start": [0, 1, 4]}, "needs 3"),
         ({"start": [0, 3, 2]}, "start"),
         ({"start": []}, "start"),
+        ({"demand": np.ones(3)}, "demand"),
         ({"accessed": np.zeros(3)}, "accessed"),
         ({"used": ROWS[:, 1:]}, "used"),
         ({"used": ROWS, "accessed": np.zeros(4)}, "one of them"),

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from seqmoe.core.loop import PLACED
 from seqmoe.core.simulate import EventLoop, PrefetchRules, replay
 
 
@@ -73,7 +74,7 @@ def test_a_prefetch_that_arrives():
     counts = feed(loop_of(2, 4, 4, PrefetchRules(1.0)), events, 2, tasks=[(0, 0, 1, 0.9)])
     assert (counts.hits, counts.late, counts.loads) == (2, 0, 2)
     assert (counts.created, counts.sent, counts.landed, counts.used, counts.wasted) == (1, 1, 1, 1, 0)
-    assert counts.layer_hits.tolist() == [1, 1]
+    assert counts.layers[:, PLACED.index("hits")].tolist() == [1, 1]
 
 
 def test_a_prefetch_that_is_late():

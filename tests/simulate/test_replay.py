@@ -127,6 +127,54 @@ def test_layers_bands_and_batches_add_up_to_the_rate():
     low, high = row.interval
     assert low < row.hit_rate < high and row.distinct == 2
     assert ReplayRow.from_dict(json.loads(json.dumps(row.as_dict()))) == row
+    (few,) = replay_traces(traces(seed=6, count=4), ["lru"], [0.4])
+    assert few.interval is None and len(few.batches) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 2}, {"batch": 2, "stagger": 3}])
+def test_what_moved_adds_up_over_layers_and_over_bands(options):
+    tiny = traces(seed=6, count=5, steps=90)
+    replayed = ReplayOptions(links=(0.7,), warm_up=3, **options)
+    for row in replay_traces(tiny, ["lru", "seqmoe", "seqmoe_creation"], [0.6], replayed, predictor=Noise()):
+        for places in (row.by_layer, row.by_band):
+            sums = {name: sum(getattr(places, name)) for name in ("late", "loads", "sent")}
+            assert sums == {"late": row.late, "loads": row.loads, "sent": row.sent}
+            wasted = sum(places.wasted) * 1000 / row.tokens
+            assert wasted == pytest.approx(row.bytes.wasted) and (wasted > 0) == (row.link != 0)
+        assert sum(row.by_band.tokens) == row.tokens and set(row.by_layer.tokens) == {row.tokens}
+        detail = json.loads(json.dumps(row.detail()))
+        for name in ("on_demand", "prefetched", "wasted", "late"):
+            assert sum(place[name] for place in detail["bytes_by_layer"]) == pytest.approx(detail["bytes"][name])
+            shares = zip(detail["bytes_by_band"], row.by_band.tokens, strict=True)
+            assert sum(place[name] * tokens for place, tokens in shares) / row.tokens == pytest.approx(
+                detail["bytes"][name]
+            )
+
+
+def test_an_expert_that_two_requests_need_counts_twice_by_assignment():
+    # Top-2 of 4, three slots. Step 0: {0,1} and {0,2} load 0, 1, 2. Step 1: {0,1} and {0,3}: 0 and 1 hit, 3 misses.
+    # Distinct: 2 of 6 hit. By assignment 0 counts for both requests: 3 of 8.
+    first, second = (_traces([[[0, 1]], [[0, other]]], [DECODE, DECODE]).requests[0] for other in (1, 3))
+    second = replace(second, experts=np.array([[[0, 2]], [[0, 3]]], dtype=np.int16))
+    both = TraceSet("t", 1, 4, 2, (first, second))
+    (row,) = replay_traces(both, ["lru"], [0.75], ReplayOptions(batch=2))
+    assert (row.hits, row.accesses, row.assignment_rate) == (2, 6, 3 / 8)
+    assert all(row.assignment_rate == row.hit_rate for row in replay_traces(both, ["lru", "belady"], [0.75]))
+
+
+def test_records_without_what_moved_are_still_read():
+    (row,) = replay_traces(traces(count=5), ["lru"], [0.4])
+    later = ("assignment_rate", "expert_bytes", "by_layer", "by_band")
+    old = {name: value for name, value in row.as_dict().items() if name not in later}
+    read = ReplayRow.from_dict(json.loads(json.dumps(old)))
+    assert (read.hits, read.interval, read.by_layer, read.detail()["bytes_by_layer"]) == (
+        row.hits,
+        row.interval,
+        None,
+        None,
+    )
+    one = old | {"batches": old["batches"][:1], "interval": (0.5, 0.5)}
+    assert ReplayRow.from_dict(one).interval is None
 
 
 def test_requests_are_read_one_by_one():

@@ -24,23 +24,28 @@ auto data_or_null(const std::optional<A>& array) {
   return array ? array->data() : nullptr;
 }
 
+// The order is that of PLACED in seqmoe/core/loop.py.
+nb::tuple to_tuple(const Place& p) {
+  return nb::make_tuple(p.hits, p.needed, p.late, p.loads, p.sent, p.used, p.wasted);
+}
+
+nb::list to_list(const std::vector<Place>& places) {
+  nb::list result;
+  for (const Place& place : places) result.append(to_tuple(place));
+  return result;
+}
+
 nb::dict to_dict(const LoopCounts& c) {
   nb::dict result;
-  result["hits"] = c.hits;
-  result["needed"] = c.needed;
-  result["late"] = c.late;
-  result["loads"] = c.loads;
+  result["all"] = to_tuple(c.all);
+  result["assigned_hits"] = c.assigned_hits;
+  result["assigned"] = c.assigned;
   result["created"] = c.created;
-  result["sent"] = c.sent;
   result["landed"] = c.landed;
-  result["used"] = c.used;
-  result["wasted"] = c.wasted;
   result["dropped"] = c.dropped;
   result["evictions"] = c.evictions;
-  result["layer_hits"] = c.layer_hits;
-  result["layer_needed"] = c.layer_needed;
-  result["band_hits"] = c.band_hits;
-  result["band_needed"] = c.band_needed;
+  result["layers"] = to_list(c.layers);
+  result["bands"] = to_list(c.bands);
   return result;
 }
 
@@ -64,7 +69,8 @@ void bind_loop(nb::module_& module) {
       .def(
           "feed",
           [](EventLoop& self, Vector<int64_t> step, Vector<int32_t> layer, Vector<int64_t> start,
-             Vector<int32_t> expert, bool count, std::optional<Vector<float>> accessed,
+             Vector<int32_t> expert, bool count, std::optional<Vector<int32_t>> demand,
+             std::optional<Vector<float>> accessed,
              std::optional<Rows<float>> used, std::optional<Rows<float>> forecast,
              std::vector<std::pair<int32_t, int32_t>> ranges, std::optional<Rows<int32_t>> task_expert,
              std::optional<Rows<float>> task_confidence) {
@@ -73,6 +79,7 @@ void bind_loop(nb::module_& module) {
                               layer.data(),
                               start.data(),
                               expert.data(),
+                              data_or_null(demand),
                               data_or_null(accessed),
                               data_or_null(used),
                               data_or_null(forecast),
@@ -86,8 +93,8 @@ void bind_loop(nb::module_& module) {
               if (PyErr_CheckSignals() != 0) throw nb::python_error();
             });
           },
-          "step"_a, "layer"_a, "start"_a, "expert"_a, "count"_a, "accessed"_a.none(), "used"_a.none(),
-          "forecast"_a.none(), "ranges"_a, "task_expert"_a.none(), "task_confidence"_a.none())
+          "step"_a, "layer"_a, "start"_a, "expert"_a, "count"_a, "demand"_a.none(), "accessed"_a.none(),
+          "used"_a.none(), "forecast"_a.none(), "ranges"_a, "task_expert"_a.none(), "task_confidence"_a.none())
       .def("pool",
            [](EventLoop& self) {
              SlotTable& table = self.table();
@@ -96,6 +103,8 @@ void bind_loop(nb::module_& module) {
              for (int32_t slot = 0; slot < table.slots(); ++slot) state.push_back(static_cast<int32_t>(table.state(slot)));
              return nb::make_tuple(to_numpy(std::move(owner)), to_numpy(std::move(state)));
            })
+      .def("set_scores", [](EventLoop& self, Array<const float, 2> scores) { self.set_all_scores(scores.data()); },
+           "scores"_a)
       .def("counts", [](const EventLoop& self) { return to_dict(self.counts()); })
       .def("forget", &EventLoop::forget)
       .def_prop_ro("position", &EventLoop::position);

@@ -4,18 +4,9 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace seqmoe {
-namespace {
-
-void start_counts(LoopCounts& counts, size_t layers, size_t bands) {
-  counts.layer_hits.assign(layers, 0);
-  counts.layer_needed.assign(layers, 0);
-  counts.band_hits.assign(bands, 0);
-  counts.band_needed.assign(bands, 0);
-}
-
-}  // namespace
 
 EventLoop::EventLoop(int32_t layers, int32_t experts, int32_t slots, const std::optional<PrefetchRules>& rules,
                      bool sequential, std::vector<int64_t> bands)
@@ -29,8 +20,10 @@ EventLoop::EventLoop(int32_t layers, int32_t experts, int32_t slots, const std::
   // More than the pool can be asked for: a link of that rate is unlimited.
   const double all = static_cast<double>(layers) * experts;
   if (rules_) link_.emplace(rules_->link, rules_->alpha, rules_->order, layers, all);
-  start_counts(counts_, layers, bands_.size());
-  start_counts(uncounted_, layers, bands_.size());
+  for (LoopCounts* counts : {&counts_, &uncounted_}) {
+    counts->layers.resize(layers);
+    counts->bands.resize(bands_.size());
+  }
   forget();
 }
 
@@ -40,8 +33,13 @@ void EventLoop::forget() {
   if (link_) link_->forget();
   unused_.assign(slots_, false);
   sent_under_.assign(slots_, &uncounted_);
-  queued_.assign(static_cast<size_t>(layers_) * experts_, false);
+  sent_in_.assign(slots_, -1);
+  queued_under_.assign(static_cast<size_t>(layers_) * experts_, nullptr);
   position_ = -1;
+}
+
+void EventLoop::set_all_scores(const float* scores) {
+  std::copy_n(scores, static_cast<size_t>(layers_) * experts_, table_.score_data());
 }
 
 int32_t EventLoop::fetch_limit() const {
@@ -63,15 +61,16 @@ void EventLoop::feed(const Block& block, bool count, const std::function<void()>
     if (event % 1024 == 1023) heartbeat();
     const int32_t layer = block.layer[event];
     const int32_t* const experts = block.expert + block.start[event];
+    const int32_t* const demand = block.demand ? block.demand + block.start[event] : nullptr;
     const size_t needed = static_cast<size_t>(block.start[event + 1] - block.start[event]);
     if (static_cast<int32_t>(needed) > largest_) {
       largest_ = static_cast<int32_t>(needed);
       table_.limit_fetch(fetch_limit());
     }
     arrive(block.step[event] * layers_ + layer);
-    if (!sequential_) need(layer, experts, needed);
+    if (!sequential_) need(layer, experts, demand, needed);
     for (size_t i = 0; sequential_ && i < needed; ++i) {
-      need(layer, experts + i, 1);
+      need(layer, experts + i, demand ? demand + i : nullptr, 1);
       const int32_t key = layer * experts_ + experts[i];
       const int32_t slot = table_.slot_of(key);
       if (table_.state(slot) == State::compute) table_.release(slot);
@@ -89,6 +88,7 @@ void EventLoop::feed(const Block& block, bool count, const std::function<void()>
 // Step 1 of the paper's pipeline; what is overdue and still queued is dropped.
 void EventLoop::arrive(int64_t position) {
   position_ = position;
+  band_ = static_cast<int32_t>(std::upper_bound(bands_.begin(), bands_.end(), position / layers_) - bands_.begin()) - 1;
   table_.begin_event(0, nullptr, 0);
   if (!link_) return;
   drop(link_->take([&](const Task& task) { return task.deadline <= position; }));
@@ -96,23 +96,25 @@ void EventLoop::arrive(int64_t position) {
 }
 
 // Step 2: on return all of `experts` are resident.
-void EventLoop::need(int32_t layer, const int32_t* experts, size_t count) {
+void EventLoop::need(int32_t layer, const int32_t* experts, const int32_t* demand, size_t count) {
   table_.begin_event(layer, experts, count);
   if (link_) drop(link_->take([&](const Task& task) { return table_.needed(task.key); }));
   int64_t hits = 0;
-  bool complete_already = true;
   for (size_t i = 0; i < count; ++i) {
     const int32_t slot = table_.slot_of(layer * experts_ + experts[i]);
+    const int64_t asking = demand ? demand[i] : 1;
+    now_->assigned += asking;
     if (slot != kAbsent && table_.state(slot) != State::fetch) {
       ++hits;
+      now_->assigned_hits += asking;
       note_use(slot);
-    } else {
-      now_->late += slot != kAbsent;
-      complete_already = false;
+    } else if (slot != kAbsent) {
+      now_->add(&Place::late, layer, band_);
     }
   }
-  note_hits(layer, hits, static_cast<int64_t>(count));
-  if (!complete_already) complete(layer, experts, count);
+  now_->add(&Place::hits, layer, band_, hits);
+  now_->add(&Place::needed, layer, band_, static_cast<int64_t>(count));
+  if (hits < static_cast<int64_t>(count)) complete(layer, experts, count);
 }
 
 void EventLoop::complete(int32_t layer, const int32_t* experts, size_t count) {
@@ -138,7 +140,7 @@ void EventLoop::load(int32_t key, int32_t slot) {
   }
   take_slot(slot);
   table_.load_at(slot, key);
-  ++now_->loads;
+  now_->add(&Place::loads, key / experts_, band_);
 }
 
 // No slot is empty or evictable: give up what costs least, as OffloadPipeline does.
@@ -204,7 +206,7 @@ void EventLoop::create(std::vector<Task>& wanted) {
   if (rules_->reserve_at_creation) victims = table_.victims();
   std::vector<Task> tasks;
   for (Task& task : wanted) {
-    if (table_.slot_of(task.key) != kAbsent || queued_[task.key]) continue;
+    if (table_.slot_of(task.key) != kAbsent || queued_under_[task.key]) continue;
     if (rules_->reserve_at_creation) {
       if (victims.empty() || table_.fetching() >= table_.fetch_limit()) break;
       task.slot = SlotTable::take(victims);
@@ -212,7 +214,7 @@ void EventLoop::create(std::vector<Task>& wanted) {
     }
     task.tag = next_tag_++;
     if (task.slot != kAbsent) table_.reserve_at(task.slot, task.key, task.tag);
-    queued_[task.key] = true;
+    queued_under_[task.key] = now_;
     tasks.push_back(task);
   }
   now_->created += static_cast<int64_t>(tasks.size());
@@ -235,42 +237,30 @@ bool EventLoop::admit(Task& task) {
     table_.reserve_at(slot, task.key, task.tag);
     task.slot = slot;
   }
-  queued_[task.key] = false;
+  queued_under_[task.key] = nullptr;
   sent_under_[task.slot] = now_;
-  ++now_->sent;
+  sent_in_[task.slot] = band_;
+  now_->add(&Place::sent, task.key / experts_, band_);
   return true;
 }
 
 void EventLoop::drop(const std::vector<Task>& tasks) {
   for (const Task& task : tasks) {
     if (task.slot != kAbsent) table_.cancel(task.slot, task.tag);
-    queued_[task.key] = false;
+    ++std::exchange(queued_under_[task.key], nullptr)->dropped;
   }
-  now_->dropped += static_cast<int64_t>(tasks.size());
 }
 
 // A slot gets another owner.
 void EventLoop::take_slot(int32_t slot) {
   now_->evictions += table_.state(slot) == State::used;
-  sent_under_[slot]->wasted += unused_[slot];
+  if (unused_[slot]) sent_under_[slot]->add(&Place::wasted, layer_in(slot), sent_in_[slot]);
   unused_[slot] = false;
 }
 
 void EventLoop::note_use(int32_t slot) {
-  sent_under_[slot]->used += unused_[slot];
+  if (unused_[slot]) sent_under_[slot]->add(&Place::used, layer_in(slot), sent_in_[slot]);
   unused_[slot] = false;
-}
-
-void EventLoop::note_hits(int32_t layer, int64_t hits, int64_t needed) {
-  now_->hits += hits;
-  now_->needed += needed;
-  now_->layer_hits[layer] += hits;
-  now_->layer_needed[layer] += needed;
-  const int64_t step = position_ / layers_;
-  const auto band = std::upper_bound(bands_.begin(), bands_.end(), step) - bands_.begin() - 1;
-  if (band < 0) return;
-  now_->band_hits[band] += hits;
-  now_->band_needed[band] += needed;
 }
 
 }  // namespace seqmoe

@@ -28,6 +28,7 @@ struct Block {
   const int32_t* layer;
   const int64_t* start;
   const int32_t* expert;
+  const int32_t* demand;  // [accesses], or null: one each
   const float* accessed;  // [accesses], or null
   const float* used;      // [steps, layers, experts], or null
   const float* forecast;
@@ -37,19 +38,33 @@ struct Block {
   const float* task_confidence;
 };
 
-struct LoopCounts {
+// What is counted for each layer and each band as well. Of prefetches: the expert's layer, the band it was sent in.
+struct Place {
   int64_t hits = 0;
   int64_t needed = 0;
   int64_t late = 0;
   int64_t loads = 0;
-  int64_t created = 0;
   int64_t sent = 0;
-  int64_t landed = 0;
   int64_t used = 0;
   int64_t wasted = 0;
+};
+
+struct LoopCounts {
+  Place all;
+  int64_t assigned_hits = 0;
+  int64_t assigned = 0;
+  int64_t created = 0;
+  int64_t landed = 0;
   int64_t dropped = 0;
   int64_t evictions = 0;
-  std::vector<int64_t> layer_hits, layer_needed, band_hits, band_needed;
+  std::vector<Place> layers, bands;
+
+  // `band` is -1 before the first.
+  void add(int64_t Place::*what, int32_t layer, int32_t band, int64_t count = 1) {
+    all.*what += count;
+    layers[layer].*what += count;
+    if (band >= 0) bands[band].*what += count;
+  }
 };
 
 class EventLoop {
@@ -64,13 +79,16 @@ class EventLoop {
   int64_t position() const { return position_; }
   SlotTable& table() { return table_; }
 
+  // Every expert's score becomes scores[layer * experts + expert].
+  void set_all_scores(const float* scores);
+
   // A new request: an empty pool and clock 0. The counts stay.
   void forget();
 
  private:
   void check_distinct(const Block& block) const;
   void arrive(int64_t position);
-  void need(int32_t layer, const int32_t* experts, size_t count);
+  void need(int32_t layer, const int32_t* experts, const int32_t* demand, size_t count);
   void complete(int32_t layer, const int32_t* experts, size_t count);
   void load(int32_t key, int32_t slot);
   void make_room();
@@ -83,7 +101,7 @@ class EventLoop {
   void drop(const std::vector<Task>& tasks);
   void take_slot(int32_t slot);
   void note_use(int32_t slot);
-  void note_hits(int32_t layer, int64_t hits, int64_t needed);
+  int32_t layer_in(int32_t slot) const { return table_.owner(slot) / experts_; }
   SlotTable new_table() const { return SlotTable(layers_, experts_, slots_, fetch_limit()); }
   int32_t fetch_limit() const;
 
@@ -97,11 +115,14 @@ class EventLoop {
   SlotTable table_;
   std::optional<UnitLink> link_;
   std::vector<bool> unused_;  // prefetched into this slot and not needed since
-  std::vector<LoopCounts*> sent_under_;  // where this slot's last prefetch counts: not where it is used, but sent
-  std::vector<bool> queued_;  // has an unsent task
+  // Where this slot's last prefetch counts: not where it is used, but sent.
+  std::vector<LoopCounts*> sent_under_;
+  std::vector<int32_t> sent_in_;  // band
+  std::vector<LoopCounts*> queued_under_;  // where the expert's unsent task was created, null without one
   std::vector<int32_t> missing_;
   std::vector<SlotTable::Victim> victims_;
   int64_t position_ = -1;
+  int32_t band_ = -1;
   int64_t next_tag_ = 0;
   LoopCounts counts_;
   LoopCounts uncounted_;

@@ -17,28 +17,46 @@ class Task:
     deadline: int
     confidence: float
     number: int
+    counts: Counter
 
 
 class Loop:
-    def __init__(self, layers, experts, slots, rules=None, sequential=False):
+    def __init__(self, layers, experts, slots, rules=None, sequential=False, bands=()):
         self.layers, self.experts, self.slots = layers, experts, slots
-        self.rules, self.sequential = rules, sequential
+        self.rules, self.sequential, self.bands = rules, sequential, bands
         self.score = {(layer, expert): 0.0 for layer in range(layers) for expert in range(experts)}
         self.state = {}  # of residents
-        self.unused = set()  # prefetched and not needed since
+        self.unused = {}  # prefetched and not needed since: where each was sent
+        self.sent = {}
         self.needed = set()
         self.queue, self.landing = [], []
         self.flying, self.remaining = None, 0.0
         self.largest = self.created = 0
         self.position = self.seen = None
         self.idle = False
-        self.counts = Counter()
+        self.counts, self.uncounted = Counter(), Counter()
+        self.now = self.counts
         if rules:
             self.unlimited = rules.link > layers * experts
             self.average, self.spent = (layers * experts if self.unlimited else rules.link), 0
 
-    def event(self, step, layer, experts, *, accessed=None, used=None, forecast=None, ranges=(), tasks=None):
-        """``accessed`` [n], ``used`` [experts], ``forecast`` [layers, experts], ``tasks`` (layer, expert, chance)."""
+    def event(
+        self,
+        step,
+        layer,
+        experts,
+        *,
+        count=True,
+        demand=None,
+        accessed=None,
+        used=None,
+        forecast=None,
+        ranges=(),
+        tasks=None,
+    ):
+        """``demand``, ``accessed`` [n], ``used`` [experts], ``forecast`` [layers, experts], ``tasks`` as tuples."""
+        self.now = self.counts if count else self.uncounted
+        self.demand = dict(zip([(layer, expert) for expert in experts], demand or [1] * len(experts), strict=True))
         self.position, self.needed = step * self.layers + layer, set()
         self.largest = max(self.largest, len(experts))
         self.drop([task for task in self.queue if task.deadline <= self.position])
@@ -71,7 +89,10 @@ class Loop:
         late = [expert for expert in group if self.state.get(expert) == FETCH]
         missing = [expert for expert in group if expert not in self.state]
         hits = [expert for expert in group if expert not in late and expert not in missing]
-        self.counts.update(hits=len(hits), needed=len(group), late=len(late), loads=len(missing))
+        self.now.update(assigned=sum(self.demand[e] for e in group), assigned_hits=sum(self.demand[e] for e in hits))
+        for name, experts in {"hits": hits, "needed": group, "late": late, "loads": missing}.items():
+            for expert in experts:
+                self.add(name, expert)
         self.use(hits)
         for _ in late:
             self.arrive()
@@ -82,8 +103,16 @@ class Loop:
             self.take(expert, COMPUTE)
 
     def use(self, experts):
-        self.counts["used"] += len(self.unused.intersection(experts))
-        self.unused.difference_update(experts)
+        for expert in self.unused.keys() & set(experts):
+            self.add("used", expert, *self.unused.pop(expert))
+
+    def band(self):
+        return sum(first <= self.position // self.layers for first in self.bands) - 1
+
+    def add(self, name, expert, counts=None, band=None):
+        counts = self.now if counts is None else counts
+        band = self.band() if band is None else band
+        counts.update([name, ("layer", expert[0], name), ("band", band, name)])
 
     def by_score(self, experts):
         def order(expert):
@@ -103,8 +132,9 @@ class Loop:
         if len(self.state) == self.slots:
             victim = self.evictable()[0]
             del self.state[victim]
-            self.counts.update(evictions=1, wasted=victim in self.unused)
-            self.unused.discard(victim)
+            self.now["evictions"] += 1
+            if victim in self.unused:
+                self.add("wasted", victim, *self.unused.pop(victim))
         self.state[expert] = state
 
     def make_room(self):
@@ -121,7 +151,7 @@ class Loop:
             self.queue.remove(task)
             if self.rules.reserve == "creation":
                 del self.state[task.expert]
-        self.counts["dropped"] += len(tasks)
+            task.counts["dropped"] += 1
 
     def arrive(self):
         self.landing.append(self.flying)
@@ -132,8 +162,8 @@ class Loop:
         for task in self.landing:
             assert self.state[task.expert] == FETCH
             self.state[task.expert] = COMPUTE if task.deadline >= self.position else USED
-            self.unused.add(task.expert)
-            self.counts["landed"] += 1
+            self.unused[task.expert] = self.sent.pop(task.expert)
+            self.unused[task.expert][0]["landed"] += 1
         self.landing = []
 
     def fetch_allowed(self):
@@ -155,9 +185,9 @@ class Loop:
                 if not self.has_room() or not self.fetch_allowed():
                     break
                 self.take((layer, expert), FETCH)
-            self.queue.append(Task((layer, expert), deadline, confidence, self.created))
+            self.queue.append(Task((layer, expert), deadline, confidence, self.created, self.now))
             self.created += 1
-            self.counts["created"] += 1
+            self.now["created"] += 1
 
     def send(self):
         left = self.rules.link
@@ -178,7 +208,8 @@ class Loop:
             self.queue.remove(task)
             self.flying, self.remaining = task, 1.0
             self.spent += 1
-            self.counts["sent"] += 1
+            self.sent[task.expert] = self.now, self.band()
+            self.add("sent", task.expert)
 
     def reserve(self, task):
         if not self.fetch_allowed() or not self.has_room():
