@@ -1,0 +1,117 @@
+"""One simulated point: a system, a model, a machine, a residency and a batch in; a step's time and its counts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqmoe.simulate.timeline.costs import Costs
+from seqmoe.simulate.timeline.decode import StepTime, link_per_layer, step_time
+from seqmoe.simulate.timeline.hits import StepCounts, static_counts, step_counts, without_pool
+from seqmoe.simulate.timeline.oracle import Recall
+from seqmoe.simulate.timeline.prefill import ttft
+from seqmoe.simulate.timeline.systems import SimulatedSystem, simulated_system
+from seqmoe.simulate.timeline.workload import Workload, synthetic_workload
+from seqmoe.spec.calibration import Calibration
+from seqmoe.spec.hardware import HardwareProfile
+from seqmoe.spec.model import Model
+from seqmoe.spec.paths import Home
+from seqmoe.spec.printed import claim_value, claim_values
+from seqmoe.traces.synthesis.process import RoutingProcess
+
+# Mean context of a request while it decodes, in tokens: prompts of some hundred tokens and half of what is decoded.
+SHORT, LONG = 600, 3500
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulated cell gives; ``link`` is in experts per layer of computation."""
+
+    batch: int
+    time: StepTime
+    counts: StepCounts
+    link: float
+    ttft_s: float
+
+    @property
+    def decode_tok_s(self) -> float:
+        """Decode throughput of the whole batch."""
+        return self.batch / self.time.total
+
+
+class Simulator:
+    """Simulated cells of one calibration; workloads are drawn once and kept, one model at a time."""
+
+    def __init__(self, home: Home, calibration: Calibration, seed: int = 0, recall: Recall | None = None) -> None:
+        """``recall`` replaces the printed one of every model: what if the predictor were another."""
+        self._claims = claim_values(home)
+        self.calibration, self._seed, self._recall = calibration, seed, recall
+        self._works: dict[int, Workload] = {}
+        self._counts: dict[tuple[object, ...], StepCounts] = {}
+        self._model = ""
+
+    def run(
+        self,
+        system: str | SimulatedSystem,
+        model: Model,
+        hardware: HardwareProfile,
+        residency: float,
+        batch: int = 1,
+        context: int = SHORT,
+    ) -> Simulated:
+        """Simulate one cell. Raises `InputError` for what is not declared, or a residency too small for the batch."""
+        row = simulated_system(system) if isinstance(system, str) else system
+        costs = Costs(model, hardware, self.calibration)
+        work = self.workload(model, batch)
+        link = link_per_layer(costs, row, batch, context, work.distinct)
+        counts = self.counts(row, model, residency, batch, link)
+        hot = counts.hit_rate
+        return Simulated(
+            batch, step_time(costs, row, counts, batch, context), counts, link, ttft(costs, row, residency, hot)
+        )
+
+    def counts(
+        self, row: SimulatedSystem, model: Model, residency: float, batch: int, link: float
+    ) -> StepCounts:
+        """Hits and loads of a step, remembered: they do not depend on any constant of time but the link's ratio."""
+        work = self.workload(model, batch)
+        if row.policy in ("all", "nothing"):
+            return without_pool(work, row.policy == "all")
+        if row.policy == "layers":
+            return static_counts(work, residency)
+        key = (model.name, row.policy, row.history, residency, batch, round(link, 6) if row.prefetches else 0.0)
+        if key not in self._counts:
+            model.geometry.slots(residency, batch)
+            self._counts[key] = step_counts(work, row.policy, residency, link, row.history)
+        return self._counts[key]
+
+    def workload(self, model: Model, batch: int) -> Workload:
+        """The synthetic requests of a model."""
+        if model.name != self._model:
+            self._works, self._model = {}, model.name
+        if batch not in self._works:
+            self._works[batch] = synthetic_workload(
+                model.geometry, self.process(), batch, self.recall(model), self._seed
+            )
+        return self._works[batch]
+
+    def process(self) -> RoutingProcess:
+        """The routing process of the calibration."""
+        return routing_process(self.calibration)
+
+    def recall(self, model: Model) -> Recall:
+        """What the paper prints of the model's predictor; the mean of its models for another."""
+        if self._recall is not None:
+            return self._recall
+        known = {name: value for name, value in self._claims.items() if name.startswith("recall-k3-")}
+        own = known.get(f"recall-k3-{model.title}", sum(known.values()) / len(known))
+        return Recall(own / 100, claim_value(self._claims, "recall-drop-seq8") / 100)
+
+
+def routing_process(calibration: Calibration) -> RoutingProcess:
+    """The process whose parameters the calibration holds."""
+    return RoutingProcess(
+        working_set=calibration.value("routing.working_set"),
+        threshold=calibration.value("routing.threshold"),
+        burst=calibration.value("routing.burst"),
+        burst_memory=calibration.value("routing.burst_memory"),
+    )

@@ -1,0 +1,107 @@
+"""Seconds of a decode step's parts: a roofline over sustained rates, and the constants of the calibration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from seqmoe.spec.calibration import Calibration
+from seqmoe.spec.errors import InputError
+from seqmoe.spec.hardware import HardwareProfile
+from seqmoe.spec.model import Decoding, Model
+from seqmoe.spec.rates import Rates
+
+# Operations that a layer dispatches in a decode step, views not counted, with experts by batched products: 57 of
+# Qwen3-MoE, 63 of GPT-OSS (counted in Transformers 5.24).
+EAGER_KERNELS = 60
+# Where a layer is cut for the host to look at the routing, it launches what the graph no longer does: two graphs and
+# the kernels between them.
+SYNC_LAUNCHES = 3
+# Slots are kept by two kernels in every layer: landing with loading, and creating tasks (paper, section 9.5).
+MANAGEMENT_KERNELS = 2
+# A predictor runs once for the next step and eight times to roll out; two of them share the layers (paper, section 7).
+ROLLOUT = 8
+# From one GPU to the next: activations are a few KB, so the hand-over is two launches and a copy's latency.
+_HOP_LAUNCHES = 3
+# GB in a profile's memory that a model may fill; the rest is for context and buffers.
+_USABLE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """One model on one machine. Constants of the calibration are read by their names."""
+
+    model: Model
+    hardware: HardwareProfile
+    calibration: Calibration
+
+    @property
+    def rates(self) -> Rates:
+        """The profile's; an `InputError` for a profile without."""
+        if self.hardware.rates is None:
+            raise InputError(f"hardware {self.hardware.name!r} has no [rates]; the simulator needs them")
+        return self.hardware.rates
+
+    @property
+    def decoding(self) -> Decoding:
+        """The model's; an `InputError` for a model without."""
+        if self.model.decoding is None:
+            raise InputError(f"model {self.model.name!r} has no [decoding]; the simulator needs it")
+        return self.model.decoding
+
+    def constant(self, prefix: str, name: str, default: float) -> float:
+        """The constant ``prefix.name``, or the default for a system without constants of its own."""
+        full = f"{prefix}.{name}"
+        known = {constant.name for constant in self.calibration.constant}
+        return self.calibration.value(full) if full in known else default
+
+    def attention(self, batch: int, context: int) -> float:
+        """Seconds of one layer besides its routed experts, overhead included."""
+        shared = self.decoding.token_bytes + batch * context * self.decoding.context_bytes
+        seconds = shared / self.model.layers / (self.rates.memory_sustained * 1e9)
+        return seconds + self.layer_overhead()
+
+    def layer_overhead(self) -> float:
+        """Seconds of a graph's layer that are not explained by memory, as full load of this model tells."""
+        names = {constant.name for constant in self.calibration.constant}
+        own = f"overhead.{self.model.name}"
+        if own in names:
+            return self.calibration.value(own)
+        # A model that the paper does not measure: what its models need on average.
+        others = [self.calibration.value(name) for name in sorted(names) if name.startswith("overhead.")]
+        return sum(others) / len(others)
+
+    def experts(self, count: float, batch: int = 1) -> float:
+        """Seconds of computing ``count`` distinct experts of one layer on the accelerator."""
+        read = count * self.model.expert_bytes / (self.rates.memory_sustained * 1e9)
+        operations = 2 * batch * self.model.top_k * self.decoding.expert_weights
+        return max(read, operations / (self.rates.compute_sustained * 1e12))
+
+    def transfer(self, efficiency: float = 1.0) -> float:
+        """Seconds of one expert over the link."""
+        return self.model.expert_bytes / (self.hardware.link_sustained * 1e9 * efficiency)
+
+    def on_cpu(self, count: float, efficiency: float) -> float:
+        """Seconds of computing ``count`` distinct experts of one layer on the CPU, which reads them once."""
+        return count * self.model.expert_bytes / (self.rates.cpu_memory_sustained * 1e9 * efficiency)
+
+    def predictor(self) -> float:
+        """Seconds of all predictors in a step; what fits the cache is read from memory only once."""
+        size = self.decoding.predictor_bytes
+        memory, cache = self.rates.memory_sustained * 1e9, self.rates.cache_bandwidth * 1e9
+        kept = min(1.0, self.rates.cache_size * 2**20 / max(size / 2, 1))
+        again = ROLLOUT * size * (kept / cache + (1 - kept) / memory)
+        return size / memory + again
+
+    def management(self) -> float:
+        """Seconds of a layer's management kernels in a graph."""
+        return MANAGEMENT_KERNELS * self.rates.graph_kernel
+
+    def devices(self) -> int:
+        """How many of these accelerators full load needs."""
+        total = self.model.geometry.total_experts * self.model.expert_bytes + self.model.non_expert_bytes
+        return math.ceil(total / (self.hardware.memory * 2**30 * _USABLE))
+
+    def hops(self) -> float:
+        """Seconds between the stages of full load's pipeline in a step."""
+        return (self.devices() - 1) * _HOP_LAUNCHES * self.rates.dispatch
