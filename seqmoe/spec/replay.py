@@ -87,6 +87,8 @@ class ReplayBlock:
         for residency in self.residencies:
             if not 0 < residency <= 1:
                 raise ValueError(f"residencies: {residency}: must lie in (0, 1], for example 0.45")
+        for link in self.links:
+            _check_link(link)
         if self.contract not in CONTRACTS:
             raise ValueError(f"contract = {self.contract!r}; {nearest(self.contract, CONTRACTS)}")
         if self.predictor and self.predictor not in PREDICTORS:
@@ -165,7 +167,21 @@ def experts_per_layer(home: Home, link: str) -> float:
     """What a link's name stands for; an `InputError` for one that is neither a number nor a hardware profile."""
     if link == UNLIMITED:
         return math.inf
+    number = _number(link)
+    return load_hardware(home, link).emulated_overlap_ratio if number is None else number
+
+
+def _check_link(link: str) -> None:
+    """Raise ``ValueError`` for a number that no link has; whether a name is that of a profile is not known here."""
+    number = _number(link)
+    if number is not None and not 0 < number < math.inf:
+        raise ValueError(
+            f"links: {link!r}: must be experts per layer above 0, {UNLIMITED!r}, or the name of a hardware profile"
+        )
+
+
+def _number(link: str) -> float | None:
     try:
         return float(link)
     except ValueError:
-        return load_hardware(home, link).emulated_overlap_ratio
+        return None

@@ -10,6 +10,7 @@ from typing import Any
 from seqmoe.harness.selection import suite_path
 from seqmoe.harness.studies import prediction, replay
 from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyRecord
+from seqmoe.harness.studies.replay_check import check_replay
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.paths import Home
@@ -23,7 +24,8 @@ from seqmoe.spec.study import StudyCell, StudySuite
 class StudyKind:
     """One kind of study.
 
-    ``load`` reads its file; ``fields`` are what ``--only`` can name, ``words`` those of them that a bare word can;
+    ``load`` reads its file, ``check`` raises `InputError` for what it names that is not there or does not fit;
+    ``fields`` are what ``--only`` can name, ``words`` those of them that a bare word can;
     ``seconds`` is what a cell takes at least; ``describe`` says in a few words what came out, ``progress`` how far a
     cell is; ``module`` has the function ``compute`` that a child process calls (see `seqmoe.harness.studies.job`).
     """
@@ -31,6 +33,7 @@ class StudyKind:
     name: str
     record: type[StudyRecord]
     load: Callable[[Path], StudySuite]
+    check: Callable[[Any, Path, Home], None]
     fields: tuple[str, ...]
     words: tuple[str, ...]
     seconds: Callable[[Any], float]
@@ -44,6 +47,7 @@ KINDS = {
         name=STUDY,
         record=PredictionRecord,
         load=load_prediction_suite,
+        check=lambda suite, path, home: None,  # whatever it names is checked as it is read
         fields=("predictor", "panel", "traces", "variant", "minutes"),
         words=("predictor", "panel", "traces", "variant"),
         seconds=lambda cell: 60.0 * cell.minutes,
@@ -55,6 +59,7 @@ KINDS = {
         name=REPLAY,
         record=ReplayRecord,
         load=load_replay_suite,
+        check=check_replay,
         fields=("panel", "traces", "predictor", "contract", "batch"),
         words=("panel", "traces", "predictor"),
         seconds=lambda cell: 60.0 + 60.0 * cell.minutes,  # a predictor that is there already saves the minutes
@@ -86,4 +91,6 @@ def find_study(home: Home, name: str | Path) -> Study | None:
     kind = table["study"]
     if kind not in KINDS:
         raise InputError(f"{path}: study = {kind!r}; {nearest(str(kind), KINDS)}")
-    return Study(KINDS[kind].load(path), KINDS[kind])
+    suite = KINDS[kind].load(path)
+    KINDS[kind].check(suite, path, home)
+    return Study(suite, KINDS[kind])

@@ -10,7 +10,7 @@ from study_samples import evaluation, write_traces
 
 from seqmoe.harness.record import Status
 from seqmoe.harness.studies import replay
-from seqmoe.harness.studies.kinds import KINDS, find_study
+from seqmoe.harness.studies.kinds import find_study
 from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, to_line
 from seqmoe.harness.studies.replay_job import compute
 from seqmoe.harness.studies.runner import run_study
@@ -152,14 +152,28 @@ def test_a_study_runs_in_child_processes_and_resumes(home) -> None:
         ('predictor = "previous"', 'predictor = "previos"', "did you mean 'previous'"),
         ("warm_up = 4", "warmup = 4", "did you mean 'warm_up'"),
         ("batches = [2, 4]", "batches = [0]", "batches must be at least 1"),
+        ('"rtx4090"', '"rtx4091"', "links: hardware profile 'rtx4091' .* did you mean 'rtx4090'"),
+        ('"rtx4090"', '"nan"', "links: 'nan': must be experts per layer above 0"),
+        ('"rtx4090"', '"-1"', "links: '-1': must be"),
+        ('"rtx4090"', '"0"', "links: '0': must be"),
+        ('"rtx4090"', '"inf"', "links: 'inf': must be .*'unlimited'"),
+        ('links = ["rtx4090", "unlimited"]', "", "links: 'seqmoe' prefetches: it would have no rows"),
+        ('"belady"]', '"belady"]\nlinks = ["0.9"]', r"block\[1\]: links: 0.9: no policy of the block prefetches"),
+        ('"seqmoe", "learned"', '"seqmo"', "policies: 'seqmo' is unknown; did you mean 'seqmoe'"),
+        ('"learned"', '"lru+matriod"', "policies: 'lru.matriod': prefetching order 'matriod' is unknown"),
+        ('predictor = "previous"', "", "predictor: 'seqmoe' works on forecasts"),
+        ('predictor = "previous"', 'predictor = "early_router"', "predictor: 'early_router' looks a layer ahead"),
+        ('"learned"', '"use_head"', "predictor: 'previous': 'use_head' needs one that is trained"),
+        ("batches = [2, 4]", 'batches = [1, 2]\ncontract = "sequential"', "batches: 2: accesses have an order"),
     ],
 )
 def test_a_suite_with_a_mistake_says_where(tmp_path, before, after, message) -> None:
     path = tmp_path / "small.toml"
     assert before in SUITE
     path.write_text(SUITE.format(traces="t").replace(before, after), encoding="utf-8")
-    with pytest.raises(InputError, match=message):
-        KINDS["replay"].load(path)
+    with pytest.raises(InputError, match=message) as error:
+        find_study(find_home(), path)
+    assert str(error.value).startswith(f"{path}: profile.quick")
 
 
 def test_a_record_that_lacks_its_rows_is_refused() -> None:
