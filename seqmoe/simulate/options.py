@@ -9,6 +9,7 @@ from itertools import islice
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.simulate.batch import Batch
+from seqmoe.simulate.fitted import check_fitted
 from seqmoe.simulate.foresight import check_predictor
 from seqmoe.simulate.policies import POLICIES, Policy
 from seqmoe.spec.errors import InputError, nearest
@@ -100,11 +101,9 @@ def check(
                 f"--policies: {policy.name!r} is fitted to the prefill, of which the traces of {traces.model} have "
                 "none; let the first steps stand in for it, for example --warm-up 16"
             )
-    if fitted_on is not None and (fitted_on.layers, fitted_on.experts) != (traces.layers, traces.experts):
-        raise InputError(
-            f"--fit: traces of {fitted_on.layers} layers of {fitted_on.experts} experts, but those of {traces.model} "
-            f"have {traces.layers} of {traces.experts}"
-        )
+    fitted = any({"popularity", "weights"} & set(policy.needs) for policy in policies)
+    if fitted_on is not None and fitted:
+        check_fitted(fitted_on, traces)
 
 
 def check_length(batch: Batch, traces: TraceSet, policies: Sequence[Policy], forecasts: bool) -> None:
