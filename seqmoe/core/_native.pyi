@@ -133,9 +133,6 @@ def first_task(
     layers: int,
     earliest: int,
 ) -> int: ...
-def moe_swiglu(
-    x: _Array, gate_up: _Array, down: _Array, slots: _Array, weights: _Array, contribution: _Array
-) -> None: ...
 def moe_experts(
     x: _Array,
     gate_up: _Array,

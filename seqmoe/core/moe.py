@@ -26,6 +26,6 @@ Shapes that do not fit, slots outside the pool and unknown names raise ``ValueEr
 
 from __future__ import annotations
 
-from seqmoe.core._native import instruction_sets, moe_experts, moe_swiglu, reduce_contributions
+from seqmoe.core._native import instruction_sets, moe_experts, reduce_contributions
 
-__all__ = ["instruction_sets", "moe_experts", "moe_swiglu", "reduce_contributions"]
+__all__ = ["instruction_sets", "moe_experts", "reduce_contributions"]

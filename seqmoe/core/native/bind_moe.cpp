@@ -74,17 +74,11 @@ void bind_reduction(nb::module_& module) {
       "contribution"_a.noconvert(), "out"_a.noconvert());
 }
 
-// What the runtime calls until it names the activation of its family.
-void bind_swiglu(nb::module_& module) {
-  module.attr("moe_swiglu") = module.attr("moe_experts");
-}
-
 }  // namespace
 
 void bind_moe(nb::module_& module) {
   bind_experts(module);
   bind_reduction(module);
-  bind_swiglu(module);
 }
 
 }  // namespace seqmoe

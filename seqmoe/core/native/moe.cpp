@@ -7,21 +7,21 @@
 namespace seqmoe {
 namespace {
 
-template <size_t width, size_t rows, size_t most_tokens>
+template <size_t width, size_t most_tokens>
 SEQMOE_INLINE void compute_any(const MoeCall& call) {
   if (call.type == WeightType::float32)
-    compute<width, float, rows, most_tokens>(call);
+    compute<width, float, most_tokens>(call);
   else
-    compute<width, Bfloat16, rows, most_tokens>(call);
+    compute<width, Bfloat16, most_tokens>(call);
 }
 
 #ifdef __x86_64__
 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma"))) void compute_avx512(const MoeCall& call) {
-  compute_any<16, 8, 3>(call);
+  compute_any<16, 4>(call);
 }
-__attribute__((target("avx2,fma"))) void compute_avx2(const MoeCall& call) { compute_any<8, 4, 1>(call); }
+__attribute__((target("avx2,fma"))) void compute_avx2(const MoeCall& call) { compute_any<8, 1>(call); }
 #endif
-void compute_portable(const MoeCall& call) { compute_any<4, 2, 1>(call); }
+void compute_portable(const MoeCall& call) { compute_any<4, 1>(call); }
 
 std::vector<InstructionSet> detect() {
   std::vector<InstructionSet> sets;
