@@ -37,9 +37,13 @@ class Figure3:
         ]  # fmt: skip
 
     def printed(self) -> str:
-        """What the paper says of its figure, for its own models."""
+        """The order of policies that the paper's figure shows, for its own models; empty if it is not transcribed."""
         rows = self.claims.loc[self.claims["id"] == "policy-order", "statement"]
-        return str(rows.iloc[0]) if len(rows) else ""
+        text = str(rows.iloc[0]).removeprefix("order of policies: ") if len(rows) else ""
+        # The transcription is ASCII.
+        for plain, proper in ((">=", "≥"), ("~", "≈"), ("..", "–")):
+            text = text.replace(plain, proper)
+        return text
 
     def table(self) -> pd.DataFrame:
         """Everything that is drawn, and more: one row for each policy and residency."""

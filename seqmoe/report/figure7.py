@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from seqmoe.report.plot import Plot, Tick, common_ends
+from seqmoe.report.replay_moves import moved_by_layer, moved_by_place
 from seqmoe.report.replay_plots import NO_LINK, Chosen, by_residency, hit_rates, moved, recovered
-from seqmoe.report.replay_tables import rows_frame
+from seqmoe.report.replay_tables import COST_RESIDENCY, rows_frame
 from seqmoe.report.replays import ReplayGroup
 
 OURS, CACHE_ONLY, INFINITY, LEARNED = "seqmoe", "seqmoe_cache_only", "seqmoe_infinity", "seqmoe_learned"
@@ -29,12 +30,13 @@ class Figure7:
     claims: pd.DataFrame
 
     def panels(self, group: ReplayGroup) -> list[Plot]:
-        """Hit rates at three links beside the paper's averages; the gap, and what moves over the link."""
+        """Hit rates at three links beside the paper's averages; the gap, and what moves over the link and where."""
         links = [link for link in _LINKS if link in group.links]
         rates = [self._rates(group, link) for link in links]
         ends = common_ends([*rates, self.printed()])
         first = links[0] if links else NO_LINK
         alone: list[Chosen] = [(policy, NO_LINK) for policy in _EVICTION]
+        residency = min(group.residencies, key=lambda r: abs(r - COST_RESIDENCY), default=COST_RESIDENCY)
         cost: list[Chosen] = [*((p, NO_LINK) for p in ("lru", "lfu", CACHE_ONLY)), *((p, first) for p in _PREFETCHING)]
         return [
             *(replace(plot, ends=ends) for plot in (*rates, self.printed())),
@@ -42,6 +44,8 @@ class Figure7:
                          alone, recovered, "learned"),
             by_residency(group, "Over the link", f"On demand and prefetched; {group.link_text(first)}",
                          "Experts per token", cost, moved, OURS, percent=False),
+            moved_by_layer(group, OURS, residency, first),
+            moved_by_place(group, OURS, residency, first),
         ]  # fmt: skip
 
     def printed(self) -> Plot:

@@ -10,7 +10,7 @@ from report_samples import ENVIRONMENT, HOME
 from seqmoe.harness.record import Status
 from seqmoe.harness.studies.record import SCHEMA, ReplayRecord
 from seqmoe.simulate.policies import policy_of
-from seqmoe.simulate.rows import Bytes, ReplayRow, recovered
+from seqmoe.simulate.rows import Bytes, Moved, ReplayRow, recovered
 from seqmoe.spec.replay import ReplayCell, experts_per_layer, load_replay_suite
 
 # Hit rate at 15 % residency; what is missing falls with more slots, and prefetching takes a part of it away.
@@ -19,6 +19,8 @@ RATES = {
     "seqmoe_cache_only": 0.54, "seqmoe": 0.54, "seqmoe_infinity": 0.53, "learned": 0.57, "seqmoe_learned": 0.57,
 }  # fmt: skip
 BATCHES = 12
+# Layers, and bands, with the tokens of each.
+PLACES = ((24, 125), (2, 62))
 
 
 def rate_of(policy: str, residency: float, link: float | None, rates: dict[str, float] = RATES) -> float:
@@ -40,7 +42,14 @@ def row(policy: str, residency: float, link: float | None, rates: dict[str, floa
         4.0, int(125 * loads), loads, link, 5, int(125 * sent), sent, None if link == 0 else 0.6,
         1e6 * (loads + sent), Bytes(1e6 * loads, 1e6 * sent, 2e5 * sent, 4e4), recovered(rate, lru, belady), 125,
         (rate,) * 24, ((0, rate - 0.01), (64, rate)), tuple((h, 1000) for h in hits),
+        rate, 1_000_000, *(moved(places, int(125 * loads), int(125 * sent), tokens) for places, tokens in PLACES),
     )  # fmt: skip
+
+
+def moved(places: int, loads: int, sent: int, tokens: int) -> Moved:
+    """The same in each place."""
+    columns = (sent // 50, loads, sent, sent // 5)
+    return Moved(*((count // places,) * places for count in columns), tokens=(tokens,) * places)
 
 
 def record(

@@ -52,8 +52,16 @@ def test_panels_draw_the_rows(seven) -> None:
     plots = seven.panels(group)
     assert [plot.title for plot in plots] == [
         "0.90 experts per layer", "1.39 experts per layer", "Any number of prefetches", "Printed in the paper",
-        "Eviction alone", "Over the link",
+        "Eviction alone", "Over the link", "By layer", "By place",
     ]  # fmt: skip
+    for plot, places in zip(plots[6:], (24, 2), strict=True):
+        moved = {line.name: line for line in plot.lines}
+        row = group.find("seqmoe", 0.25, "rtx4090").row
+        told = row.by_layer if places == 24 else row.by_band
+        assert moved["prefetched"].y == tuple(
+            count / tokens for count, tokens in zip(told.sent, told.tokens, strict=True)
+        )
+        assert len(moved) == 4 and len(moved["loaded on demand"].x) == places and not plot.empty
     lines = {line.name: line for line in plots[0].lines}
     ours = lines["SeqMoE"]
     assert ours.x == (0.15, 0.25, 0.35, 0.45) and ours.strong and len(ours.low) == 4
@@ -84,6 +92,50 @@ def test_sentences_say_whether_the_forecast_beats_lru_and_lfu(seven) -> None:
     assert "+0.8 points at 15%" in prefetching and "0.90 a layer (rtx4090)" in prefetching
 
 
+def test_the_best_variant_is_said_to_be_picked_on_the_test_sequences(seven) -> None:
+    (group,) = seven.groups
+    assert sum("picked by its hit rate on the test sequences" in text for text in sentences7(group)) == 1
+    assert any("picked on these sequences" in fact.detail for fact in facts7(seven, group))
+    printed = [r for r in records("fig7", REAL) if r.cell.panel == "paper"]
+    assert not any("best variant" in text for text in sentences7(groups_of(printed)[0]))
+
+
+def test_prefetching_is_set_against_lru_and_lfu_at_each_residency(seven) -> None:
+    (group,) = seven.groups
+    found = [text for text in sentences7(group) if text.startswith("With prefetching")]
+    for at, text in zip(("15%", "25%", "35%", "45%"), found, strict=True):
+        assert f"SeqMoE at {at} beats both with" in text
+    ours = group.find("seqmoe", 0.15, "rtx4090").row.hit_rate
+    assert f"with {ours:.1%}, where LRU has 44.0% and LFU 47.0% without any" in found[0]
+    assert "with the same prefetching they have 66.3% and 66.3%, and it loses to both." in found[0]
+
+
+def test_few_sequences_give_numbers_and_no_verdict() -> None:
+    few = [
+        replace(one, observations=one.observations | {"rows": [
+            values | {"batches": values["batches"][:1], "interval": (0.5, 0.5)} for values in one.observations["rows"]
+        ]})
+        for one in records("fig7", REAL)
+    ]  # fmt: skip
+    figure = Figure7(groups_of(few), CLAIMS)
+    (group,) = figure.groups
+    text = " ".join(sentences7(group))
+    assert text.startswith("With 1 test sequence no interval can be given (5 are the least)")
+    assert "CacheScore as printed is above both with" in text
+    assert not {"beats", "loses"} & set(text.replace(";", " ").split())
+    earlier = {"by_layer", "by_band", "assignment_rate", "expert_bytes"}
+    old = [
+        replace(one, observations=one.observations | {"rows": [
+            {name: row[name] for name in row if name not in earlier} for row in one.observations["rows"]
+        ]})
+        for one in few
+    ]  # fmt: skip
+    (before,) = groups_of(old)
+    assert [plot.empty for plot in figure.panels(before)[6:]] == ["the records do not tell it; run it again"] * 2
+    assert rows_frame([group])["low"].isna().all() and group.rows[0].ahead_of(group.rows[1]) is None
+    assert all(not line.low for plot in figure.panels(group) for line in plot.lines)
+
+
 def test_facts_set_the_paper_beside_ours(seven) -> None:
     (group,) = seven.groups
     facts = facts7(seven, group)
@@ -95,7 +147,8 @@ def test_figure_3_judges_the_papers_order() -> None:
     figure = Figure3(groups_of(records("fig3", REAL)), CLAIMS)
     (group,) = figure.groups
     assert [len(plot.lines) for plot in figure.panels(group)] == [5, 3, 5]
-    assert "holds at every residency here. LFU is" in sentence3(figure, group)
+    order = "(Belady ≥ Belady-8 ≥ Belady-F8 > LRU ≈ LFU at 15–45% residency)"
+    assert f"{order} holds at every residency here. LFU is" in sentence3(figure, group)
     assert len(facts3(group)) == 4
     broken = groups_of(records("fig3", REAL, rates=RATES | {"belady_f8": 0.45}))[0]
     assert "does not hold at 15%, 25%, 35%, 45%" in sentence3(figure, broken)
