@@ -105,6 +105,16 @@ _study_session("4", "Figure 4: ways to execute a decode step. Arguments after --
 _study_session("9", "Figure 9: where a decode step's time goes. Arguments after -- go to `seqmoe bench fig9`.")
 
 
+@nox.session(name="reproduce-fullload")
+def reproduce_fullload(session: nox.Session) -> None:
+    """Full load of the model beside other systems. Arguments after -- go to `seqmoe bench fullload`."""
+    _prepare(session)
+    for name in ("llama_cpp", "transformers", "vllm"):
+        session.run("seqmoe", "baselines", "--install", name, success_codes=[0, 1])
+    session.run("seqmoe", "bench", "fullload", *session.posargs)
+    session.run("seqmoe", "report", "--suite", "fullload")
+
+
 @nox.session(name="reproduce-emulated")
 def reproduce_emulated(session: nox.Session) -> None:
     """Figure 6 with replayed routing: give `-- --traces FOLDER`; other arguments go to `seqmoe bench emulated` too."""

@@ -45,8 +45,8 @@ def report(
         return
     for part in written.parts:
         if part.drawn or suite is not None:
-            out.print(f"Figure {part.figure}", style="bold")
+            out.print(part.section.label, style="bold")
             out.print(part.table)
         else:
-            out.print(f"Figure {part.figure}: nothing was run yet", highlight=False)
+            out.print(f"{part.section.label}: nothing was run yet", highlight=False)
     out.print(f"\nPage: {written.page}", soft_wrap=True, highlight=False)

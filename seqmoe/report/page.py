@@ -16,12 +16,25 @@ from seqmoe.report.environments import AnyRecord, environments
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One figure's part of the page; ``recorded`` is false while nothing was run for it."""
+    """One figure's part of the page; ``recorded`` is false while nothing was run for it.
+
+    ``figure`` is the number of one of the paper's, or the name of what the paper does not have.
+    """
 
     figure: str
     title: str
     body: Markup
     recorded: bool
+
+    @property
+    def name(self) -> str:
+        """The section's id in the page, and the stem of its files."""
+        return f"figure{self.figure}" if self.figure.isdigit() else self.figure
+
+    @property
+    def label(self) -> str:
+        """The section's number for people."""
+        return f"Figure {self.figure}" if self.figure.isdigit() else "Beside the figures"
 
 
 def render(sections: Sequence[Section], records: Sequence[AnyRecord], data: Sequence[str] = ()) -> str:

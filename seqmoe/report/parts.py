@@ -25,6 +25,8 @@ from seqmoe.report.figure8 import Figure8
 from seqmoe.report.figure9 import Figure9
 from seqmoe.report.findings import sentence2, sentence8
 from seqmoe.report.frame import records_frame
+from seqmoe.report.fullload import FullLoad
+from seqmoe.report.fullload_section import HEADINGS_FULLLOAD, rows_fullload, section_fullload
 from seqmoe.report.pace import pace
 from seqmoe.report.page import Section
 from seqmoe.report.paper import claims, figure6_bars
@@ -79,6 +81,16 @@ def part4(records: Sequence[Record], home: Home) -> Part:
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_4, rows4(figure)), *words)
     return Part("4", bool(figure.rows), chosen, section4(figure), figure.figure, figure.table, table)
+
+
+def part_fullload(records: Sequence[Record], home: Home) -> Part:
+    """Full load beside other systems, which is no figure of the paper."""
+    chosen = list(newest_only(records).records)
+    figure = FullLoad(chosen)
+    words = [Text(sentence) for sentence in figure.sentences()]
+    table = Group(terminal_table(HEADINGS_FULLLOAD, rows_fullload(figure)), *words)
+    section = section_fullload(figure)
+    return Part("fullload", bool(figure.groups), chosen, section, figure.figure, figure.table, table)
 
 
 def part9(records: Sequence[Record], home: Home) -> Part:

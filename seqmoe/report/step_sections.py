@@ -36,7 +36,7 @@ def section4(figure: Figure4) -> Section:
         recorded=bool(figure.rows),
         lead="The same answer with every expert resident, computed one expert after another, one kernel for each layer "
         "that the host starts, or the whole decode step at once.",
-        pictures=_pictures(drawings, "f4"),
+        pictures=pictures_of(drawings, "f4"),
         sentences=figure.sentences(),
         headings=HEADINGS_4,
         rows=rows4(figure),
@@ -57,7 +57,7 @@ def section9(figure: Figure9) -> Section:
         recorded=bool(figure.rows),
         lead="What a decode step is spent on while most experts wait behind a link.",
         legend=list(PARTS.values()),
-        pictures=_pictures(drawings, "f9", width=6.4),
+        pictures=pictures_of(drawings, "f9", width=6.4),
         sentences=figure.sentences(),
         headings=HEADINGS_9,
         rows=rows9(figure),
@@ -107,7 +107,8 @@ def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Ta
     return table
 
 
-def _pictures(drawings: Sequence[Drawing], prefix: str, width: float = 4.1) -> list[Markup]:
+def pictures_of(drawings: Sequence[Drawing], prefix: str, width: float = 4.1) -> list[Markup]:
+    """Drawings as pictures; ``prefix`` makes their ids unique in the page, ``width`` is in inches."""
     pictures = []
     with style.theme():
         for index, draw in enumerate(drawings):

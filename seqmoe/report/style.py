@@ -21,6 +21,7 @@ COLOURS = {
     "Eager (naive)": "#ca9161",
     "LRU (FreeToken's policy)": "#7ccdb0",
     "llama.cpp": "#0173b2",
+    "llama.cpp (bf16)": "#6aaed6",
     "KTransformers": "#56b4e9",
     "MoE-Infinity": "#cc78bc",
     "FreeToken": "#029e73",
@@ -31,7 +32,11 @@ COLOURS = {
     "SeqMoE, previous token": "#c44e6b",
     "SeqMoE, first-order online": "#de8f05",
     "SeqMoE": "#d55e00",
+    "Transformers": "#c9a227",
     "FullLoad": "#949494",
+    "FullLoad, eager": "#c4c4c4",
+    "FullLoad, sync": "#7d7d7d",
+    "FullLoad, graph": "#5a5a5a",
 }
 # Predictors: SeqMoE's own keeps its colour; in the same palette, and each with a marker of its own.
 PREDICTORS = {

@@ -11,19 +11,21 @@ from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.page import Section, render
-from seqmoe.report.parts import Part, part2, part3, part4, part6, part7, part8, part9
+from seqmoe.report.parts import Part, part2, part3, part4, part6, part7, part8, part9, part_fullload
 from seqmoe.report.table import ShortTable
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
-# The suites that a page is made of, by the figure of each, in the paper's order.
-SUITES = {"2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9"}
+# The suites that a page is made of, by the figure of each, in the paper's order; then what the paper does not have.
+SUITES = {
+    "2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9", "fullload": "fullload",
+}  # fmt: skip
 # Suites whose records stand in another's section.
 _BESIDE = {"emulated": "fig6"}
 _STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
-_SYSTEMS = {"4": part4, "6": part6, "9": part9}
+_SYSTEMS = {"4": part4, "6": part6, "9": part9, "fullload": part_fullload}
 _DPI = 160
 
 
@@ -64,7 +66,7 @@ def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str
     asked = list(SUITES.items()) if suite is None else [(_figure_of(suite, recorded, home), suite)]
     parts = [_part(figure, _records_of(name, recorded, suite), home) for figure, name in asked]
     drawn = [part for part in parts if part.drawn or (part.figure == "6") or suite is not None]
-    names = [f"figure{part.figure}.csv" for part in drawn]
+    names = [f"{part.section.name}.csv" for part in drawn]
     used = [record for part in parts for record in part.records]
     page = render([part.section for part in parts], used, names)
     out.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ def _figure_of(suite: str, records: Sequence[AnyRecord], home: Home) -> str:
 
 
 def _write(part: Part, out: Path) -> FigureFiles:
-    name = out / f"figure{part.figure}"
+    name = out / part.section.name
     files = FigureFiles(name.with_suffix(".png"), name.with_suffix(".svg"), name.with_suffix(".csv"))
     with style.theme():
         sheet = part.sheet()

@@ -95,8 +95,13 @@ def test_a_model_folder_that_is_not_there_is_an_input_error(home) -> None:
         check_cells(home, "demo", find_suite(home, "demo").cells("quick"))
 
 
-def test_a_baseline_is_a_system_by_its_name_in_the_paper(home) -> None:
+def test_a_baseline_is_a_system_by_its_name_in_the_paper_and_so_is_a_variant(home) -> None:
     check_cells(home, "demo", [cell(system="Rival")])
+    declared = home.baselines / "rival" / "baseline.toml"
+    text = declared.read_text().replace('model_format = "hf"', 'model_format = "gguf"')
+    variant = '[variants."Rival (bf16)"]\ngguf = "bf16"\n[[capability]]'
+    declared.write_text(text.replace("[[capability]]", variant, 1))
+    check_cells(home, "demo", [cell(system="Rival (bf16)")])
 
 
 def test_words_widen_a_field_and_narrow_across_fields() -> None:
