@@ -26,7 +26,8 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
     So it does for an output that would exceed the context of a model on this machine. The message names ``suite``, the
     name or file that was given, the key and the value. What has yet to be fetched is left to its cells.
     """
-    systems = [*SYSTEMS, *(baseline.name for baseline in load_baselines(home.baselines).values())]
+    baselines = load_baselines(home.baselines).values()
+    systems = [*SYSTEMS, *(name for baseline in baselines for name in (baseline.name, *baseline.variants))]
     for name in dict.fromkeys(cell.system for cell in cells):
         with _blaming(suite, "systems", name):
             if name not in systems:
