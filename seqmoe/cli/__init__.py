@@ -1,6 +1,20 @@
 """The `seqmoe` command: parses, calls, prints. No logic. One module per command, listed in the order of the help."""
 
-from seqmoe.cli import baselines, bench, generate, predictor, reference, replay, report, table2, trace, trace_collect
+from seqmoe.cli import (
+    baselines,
+    bench,
+    generate,
+    hardware,
+    predictor,
+    reference,
+    replay,
+    report,
+    simulate,
+    table2,
+    trace,
+    trace_collect,
+    trace_synth,
+)
 from seqmoe.cli.base import app
 
 __all__ = [
@@ -8,11 +22,14 @@ __all__ = [
     "baselines",
     "bench",
     "generate",
+    "hardware",
     "predictor",
     "reference",
     "replay",
     "report",
+    "simulate",
     "table2",
     "trace",
     "trace_collect",
+    "trace_synth",
 ]

@@ -46,7 +46,7 @@ def trace_import(
     told = {"model": model, "experts": experts, "model_top_k": model_top_k, "router": router, "licence": licence}
     traces = described(traces_of(source), source, **told)
     write_store(traces, folder, half=half)
-    _report(folder, as_json)
+    report_store(folder, as_json)
 
 
 @trace_app.command("stats")
@@ -109,7 +109,7 @@ def trace_split(
             out.print(f"{name}: {about['requests']} requests in {about['path']} ({about['digest']})")
 
 
-def _report(folder: Path, as_json: bool) -> None:
+def report_store(folder: Path, as_json: bool) -> None:
     """What a store that was just written holds."""
     from seqmoe.traces.manifest import read_manifest
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seqmoe.harness.models import checkpoint_folder, load_tokenizer
 from seqmoe.harness.prompts import Unavailable, load_prompts
+from seqmoe.harness.simulated import LANE, check_simulated
 from seqmoe.predictor.online import ONLINE
 from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.errors import InputError, nearest
@@ -26,6 +27,8 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
     So it does for an output that would exceed the context of a model on this machine. The message names ``suite``, the
     name or file that was given, the key and the value. What has yet to be fetched is left to its cells.
     """
+    check_simulated(home, suite, [cell for cell in cells if cell.lane == LANE])
+    cells = [cell for cell in cells if cell.lane != LANE]
     baselines = load_baselines(home.baselines).values()
     systems = [*SYSTEMS, *(name for baseline in baselines for name in (baseline.name, *baseline.variants))]
     for name in dict.fromkeys(cell.system for cell in cells):

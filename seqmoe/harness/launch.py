@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from seqmoe.harness import simulated
 from seqmoe.harness.devices import Devices
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.models import checkpoint_folder
@@ -43,7 +44,12 @@ class HomeLauncher:
         self._datasets: set[str] = set()
 
     def group(self, cell: Cell) -> str:
-        """Our systems share one worker per model or set of traces; so do the cells of each baseline."""
+        """Our systems share one worker per model or set of traces; so do the cells of each baseline.
+
+        Simulated cells of a model stand together: its routing is drawn once.
+        """
+        if cell.lane == simulated.LANE:
+            return f"simulated {cell.model}"
         if cell.routing == REPLAY:
             return f"seqmoe replay {cell.dataset}"
         worker = "seqmoe" if cell.system in SYSTEMS else self._baseline(cell).key
@@ -51,8 +57,8 @@ class HomeLauncher:
 
     def obstacle(self, cell: Cell) -> Status | None:
         """Lane, capability matrix, environment, weights, prompts: in this order, the cheapest first."""
-        if cell.lane == "simulated":
-            return Status("unsupported", "the simulated lane has no worker", "run the lanes measured and emulated")
+        if cell.lane == simulated.LANE:
+            return simulated.obstacle(self._home, cell)
         if cell.routing == REPLAY and cell.system not in SYSTEMS:
             return Status("unsupported", "only our own runtime replays routing", "name one of our systems")
         found = None if cell.system in SYSTEMS else self._baseline_obstacle(cell, self._baseline(cell))

@@ -26,6 +26,7 @@ from seqmoe.harness.record import SCHEMA, Observations, Record, Status
 from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import Requests
 from seqmoe.harness.selection import choose, find_suite
+from seqmoe.harness.simulated import SimulatedExecutor
 from seqmoe.harness.store import Store, latest, read_records, store_path
 from seqmoe.harness.weights import Weights
 from seqmoe.spec.errors import InputError
@@ -129,7 +130,7 @@ def run_suite(
     with interruptible(), Store(path) as store:
         plan, before = plan_for(store.records), len(store.records)
         requests = Requests(home, environment, threads, replays, Dilations(store.records))
-        with LocalExecutor(launch, requests, threads, timeout) as executor:
+        with SimulatedExecutor(home, LocalExecutor(launch, requests, threads, timeout)) as executor:
             Sweep(store, environment_of, progress or SilentProgress()).carry_out(plan, executor)
         return result(plan, len(store.records) - before, store.records)
 

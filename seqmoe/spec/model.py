@@ -20,9 +20,9 @@ _SOURCED = ("layers", "experts", "top_k", "expert_bytes", "non_expert_bytes")
 class Decoding:
     """What one decode step reads and computes besides routed experts, for the simulator.
 
-    ``hidden`` and ``expert_width`` give an expert's three matrices. ``token_bytes`` are the non-expert bytes that a step
-    reads: all but the embedding's rows. ``context_bytes`` is what attention reads for every token of context, over all
-    layers. ``predictor_bytes`` is the size of the paper's predictors for this model, 0 where it has none.
+    ``hidden`` and ``expert_width`` give an expert's three matrices. ``token_bytes`` are the non-expert bytes that a
+    step reads: all but the embedding's rows. ``context_bytes`` is what attention reads for every token of context, over
+    all layers. ``predictor_bytes`` is the size of the paper's predictors for this model, 0 where it has none.
     """
 
     hidden: int

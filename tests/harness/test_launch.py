@@ -49,9 +49,9 @@ def test_an_installed_baseline_runs_with_its_own_interpreter(launcher, home, mon
     assert python.startswith(str(home.environments)) and worker == str(home.baselines / "rival" / "worker.py")
 
 
-def test_lanes_that_a_system_does_not_have_are_unsupported(launcher) -> None:
+def test_a_wrapped_system_is_not_emulated_and_whatever_can_be_simulated_is(launcher) -> None:
     assert launcher.obstacle(cell(system="Rival", lane="emulated", hardware="card")).kind == "unsupported"
-    assert launcher.obstacle(cell(system="lru", lane="simulated", hardware="card")).kind == "unsupported"
+    assert launcher.obstacle(cell(system="lru", lane="simulated", hardware="card")) is None
 
 
 def test_weights_of_the_hub_that_are_not_here_are_never_fetched(launcher, home) -> None:

@@ -29,8 +29,7 @@ class Judged:
     @property
     def printed(self) -> float:
         """The paper's value."""
-        assert self.point.bar.value is not None
-        return self.point.bar.value
+        return self.point.printed
 
     @property
     def error(self) -> float:
@@ -72,11 +71,11 @@ def judge(home: Home, calibration: Calibration, seed: int = 0, chosen: Sequence[
 
 
 def summaries(judged: Iterable[Judged]) -> list[Summary]:
-    """By kind of bar, held out or fitted, and system; ``all`` is the sum over the systems that compete."""
+    """By kind of bar, held out or fitted, and system; ``all`` are all that compete, full load left out."""
     groups: dict[tuple[str, bool, str], list[float]] = {}
     for one in judged:
         kind = "ttft" if one.point.bar.panel == TTFT else "decode"
-        for system in (one.point.bar.system, "all"):
+        for system in (one.point.bar.system, *(() if one.point.system == "full" else ("all",))):
             groups.setdefault((kind, one.fitted, system), []).append(one.error)
     return [
         Summary(system, kind, fitted, len(errors), float(np.median(np.abs(errors))), float(np.abs(errors).max()),

@@ -29,7 +29,14 @@ class Point:
     hardware: HardwareProfile
     residency: float
     batch: int
-    context: int
+    decode_tokens: int
+
+    @property
+    def printed(self) -> float:
+        """The bar's value."""
+        if self.bar.value is None:
+            raise ValueError(f"{self.bar}: a cross has no value")
+        return self.bar.value
 
     def value(self, simulator: Simulator) -> float:
         """Tok/s, or seconds to the first token."""
@@ -38,19 +45,25 @@ class Point:
 
     def run(self, simulator: Simulator) -> Simulated:
         """The simulated cell."""
-        return simulator.run(self.system, self.model, self.hardware, self.residency, self.batch, self.context)
+        return simulator.run(self.system, self.model, self.hardware, self.residency, self.batch, self.decode_tokens)
 
 
 def points(home: Home) -> tuple[Point, ...]:
-    """A point for every bar that is no cross, models together, so that each is drawn once."""
+    """A point for every bar that is no cross, models together, so that each is drawn once.
+
+    Full load is printed at every residency, but it is one bar of its panel.
+    """
     models = {model.title: model for model in (load_model(home, path.stem) for path in _models(home))}
     profiles = {title: load_hardware(home, name) for title, name in _HARDWARE.items()}
-    found = []
+    found, full = [], set()
     for bar in figure6_bars(home):
         if bar.value is None:
             continue
         if bar.model not in models or bar.hardware not in profiles:
             raise InputError(f"fig6.csv: {bar.model} on {bar.hardware}: declare both in suites/")
+        if bar.system == _FULL and (bar.panel, bar.model) in full:
+            continue
+        full |= {(bar.panel, bar.model)} if bar.system == _FULL else set()
         batches = bar.axis == "batch_size"
         point = Point(
             bar=bar,
@@ -59,7 +72,7 @@ def points(home: Home) -> tuple[Point, ...]:
             hardware=profiles[bar.hardware],
             residency=BATCH_RESIDENCY if batches else bar.x,
             batch=int(bar.x) if batches else 1,
-            context=LONG if bar.panel == "decode-long" else SHORT,
+            decode_tokens=LONG if bar.panel == "decode-long" else SHORT,
         )
         found.append(replace(point, residency=1.0) if point.system == "full" else point)
     return tuple(sorted(found, key=lambda point: point.model.name))

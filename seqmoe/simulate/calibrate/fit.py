@@ -29,6 +29,8 @@ class Fitted:
     bounds: tuple[tuple[float, float], ...]
 
 
+# Seconds and shares below this are at a bound of 0.
+_NOTHING = 1e-9
 _SHARE, _OVERHEAD = (0.01, 1.5), (0.0, 5e-3)
 FITTED = (
     Fitted(("seqmoe.link_efficiency",), "seqmoe", False, (_SHARE,)),
@@ -40,7 +42,7 @@ FITTED = (
            (_SHARE, _OVERHEAD)),
     Fitted(("seqmoe.prefill_efficiency",), "seqmoe", True, (_SHARE,)),
     Fitted(("freetoken.prefill_efficiency",), "FreeToken", True, (_SHARE,)),
-    Fitted(("pageable.link_efficiency",), "llama.cpp", True, (_SHARE,)),
+    Fitted(("pageable.bandwidth",), "llama.cpp", True, ((0.1, 100.0),)),
     Fitted(("ktransformers.gflops_per_thread",), "KTransformers", True, ((0.1, 1e4),)),
 )  # fmt: skip
 
@@ -69,7 +71,7 @@ def is_input(calibration: Calibration, point: Point) -> bool:
 
 def with_value(calibration: Calibration, name: str, value: float) -> Calibration:
     """The calibration with one constant changed, to four digits."""
-    rounded = float(f"{value:.4g}")
+    rounded = 0.0 if abs(value) < _NOTHING else float(f"{value:.4g}")
     constants = tuple(replace(item, value=rounded) if item.name == name else item for item in calibration.constant)
     return replace(calibration, constant=constants)
 
@@ -78,8 +80,7 @@ def _explain_full_load(home: Home, calibration: Calibration, point: Point, seed:
     """The overhead of a layer that makes full load of the model what it was measured to be."""
     name = f"overhead.{point.model.name}"
     bare = point.run(Simulator(home, with_value(calibration, name, 0.0), seed)).time.total
-    assert point.bar.value is not None
-    return with_value(calibration, name, (point.batch / point.bar.value - bare) / point.model.layers)
+    return with_value(calibration, name, (point.batch / point.printed - bare) / point.model.layers)
 
 
 def _fitted(home: Home, calibration: Calibration, group: Fitted, mine: Sequence[Point], seed: int) -> Calibration:
@@ -93,9 +94,9 @@ def _fitted(home: Home, calibration: Calibration, group: Fitted, mine: Sequence[
 
     def residuals(values: np.ndarray) -> np.ndarray:
         simulator.calibration = tried(values)
-        return np.array([np.log(point.value(simulator) / point.bar.value) for point in mine])
+        return np.array([np.log(point.value(simulator) / point.printed) for point in mine])
 
     low, high = np.array(group.bounds).T
     start = np.sqrt(np.maximum(low, high * 1e-4) * high)
-    best = least_squares(residuals, start, bounds=(low, high), x_scale=high, diff_step=1e-3)
+    best = least_squares(residuals, start, bounds=(low, high), x_scale=high, diff_step=np.full(len(high), 1e-3))
     return tried(best.x)

@@ -81,6 +81,11 @@ class Costs:
         """Seconds of one expert over the link."""
         return self.model.expert_bytes / (self.hardware.link_sustained * 1e9 * efficiency)
 
+    def unpinned(self) -> float:
+        """Seconds of one expert copied from memory that is not pinned: the host copies it into a buffer first."""
+        bandwidth = min(self.constant("pageable", "bandwidth", math.inf), self.hardware.link_sustained)
+        return self.model.expert_bytes / (bandwidth * 1e9)
+
     def on_cpu(self, count: float, efficiency: float) -> float:
         """Seconds of computing ``count`` distinct experts of one layer on the CPU, which reads them once."""
         return count * self.model.expert_bytes / (self.rates.cpu_memory_sustained * 1e9 * efficiency)

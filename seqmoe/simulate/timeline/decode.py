@@ -52,9 +52,7 @@ def link_per_layer(costs: Costs, system: SimulatedSystem, batch: int, context: i
     return seconds / costs.transfer()
 
 
-def step_time(
-    costs: Costs, system: SimulatedSystem, counts: StepCounts, batch: int, context: int
-) -> StepTime:
+def step_time(costs: Costs, system: SimulatedSystem, counts: StepCounts, batch: int, context: int) -> StepTime:
     """The step of a batch whose requests have ``context`` tokens each."""
     layers = costs.model.layers
     on_device = counts.needed if system.misses != "cpu" else counts.hits
@@ -65,7 +63,8 @@ def step_time(
     if system.misses == "load":
         efficiency = costs.constant(system.constants, "link_efficiency", 1.0)
         # A late prefetch is in flight when it is needed, on average half of it is left.
-        stall = (counts.loads + counts.late / 2) * costs.transfer(efficiency)
+        load = costs.unpinned() if system.policy == "nothing" else costs.transfer(efficiency)
+        stall = (counts.loads + counts.late / 2) * load
     elif system.misses == "cpu":
         efficiency = costs.constant(system.constants, "cpu_efficiency", 1.0)
         cpu = costs.on_cpu(counts.misses, efficiency)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from seqmoe.core.simulate import EventLoop, PrefetchRules
-from seqmoe.simulate.foresight import likely, tasks_of
+from seqmoe.simulate.foresight import Tasks, likely
 from seqmoe.simulate.policies import Policy, Routing, Scores, policy_of
 from seqmoe.simulate.timeline.workload import Workload
 
@@ -71,9 +71,9 @@ def step_counts(work: Workload, policy: str, residency: float, link: float, hist
         opening = np.flatnonzero(np.diff(event, prepend=-1))
         loop.feed(
             step[opening] + begin,
-            layer[opening],
+            layer[opening].astype(np.int32),
             np.append(opening, len(event)),
-            expert,
+            expert.astype(np.int32),
             count=count,
             used=None if scores.used is None else scores.used[begin:end],
             forecast=None if scores.forecast is None else scores.forecast[begin:end],
@@ -100,7 +100,7 @@ def without_pool(work: Workload, resident: bool) -> StepCounts:
     return counts if resident else replace(counts, hits=0.0, loads=counts.needed)
 
 
-def _tasks(work: Workload, policy: Policy, history: bool) -> tuple[np.ndarray, np.ndarray]:
-    tasks = tasks_of(work.history, work.geometry.top_k) if history else work.tasks
+def _tasks(work: Workload, policy: Policy, history: bool) -> Tasks:
+    tasks = work.tasks_by(work.history) if history else work.tasks
     assert tasks is not None
     return likely(tasks, policy.least_confidence)

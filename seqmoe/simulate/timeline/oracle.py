@@ -127,9 +127,7 @@ def _active(value: Floats, top_k: int) -> NDArray[np.bool_]:
     return active
 
 
-def _calibrated(
-    distance: Floats, truth: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _calibrated(distance: Floats, truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Rate of truth by distance, non-decreasing: bin centres and rates, both [bins]."""
     inner = np.linspace(-4.0, 4.0, _BINS - 1)
     place = np.digitize(distance.ravel(), inner)

@@ -8,11 +8,11 @@ from seqmoe.simulate.timeline.systems import SimulatedSystem
 PROMPT_TOKENS = 1024
 
 
-def ttft(costs: Costs, system: SimulatedSystem, residency: float, hot: float, tokens: int = PROMPT_TOKENS) -> float:
+def ttft(costs: Costs, system: SimulatedSystem, residency: float, tokens: int = PROMPT_TOKENS) -> float:
     """Seconds to the first token of a prompt of ``tokens``.
 
-    ``hot`` is the share of selections that fall on resident experts, for systems whose CPU computes the others.
-    Prefill is no graph (paper, section 8), so a layer takes at least what its launches do.
+    Which experts a prompt will use is not known before it, so the share of its selections that fall on resident ones is
+    the residency. Prefill is no graph (paper, section 8), so a layer takes at least what its launches do.
     """
     model, rates, decoding = costs.model, costs.rates, costs.decoding
     layers, every = model.layers, model.experts * model.expert_bytes
@@ -26,7 +26,8 @@ def ttft(costs: Costs, system: SimulatedSystem, residency: float, hot: float, to
     layer = dense + experts
     link = costs.hardware.link_sustained * 1e9
     efficiency = costs.constant(system.constants, "prefill_efficiency", 1.0)
-    missing = (1 - residency) * every / (link * efficiency)
+    absent = 1 - residency
+    missing = absent * every / (link * efficiency)
     if system.prefill == "resident":
         return layers * layer
     if system.prefill == "flexible":
@@ -35,6 +36,6 @@ def ttft(costs: Costs, system: SimulatedSystem, residency: float, hot: float, to
         whole = every / (link * efficiency)
         return whole + layers * max(layer, whole)
     if system.prefill == "copy":
-        return layers * (layer + (1 - residency) * every / (link * costs.constant("pageable", "link_efficiency", 1.0)))
+        return layers * (layer + absent * model.experts * costs.unpinned())
     speed = costs.constant(system.constants, "gflops_per_thread", 100.0) * 1e9 * rates.cpu_threads
-    return layers * (dense + max(experts * hot, (1 - hot) * chosen / speed))
+    return layers * (dense + max(experts * residency, absent * chosen / speed))

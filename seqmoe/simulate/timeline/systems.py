@@ -15,13 +15,14 @@ PREFILL = ("resident", "flexible", "ping_pong", "copy", "cpu")
 class SimulatedSystem:
     """One row. ``name`` is a system's of `seqmoe.spec.system`, or a baseline's as the paper calls it.
 
-    ``policy`` is one of `seqmoe.simulate.policies` (with ``+ORDER`` for prefetches), ``activation`` for MoE-Infinity's, ``all`` for full load, ``layers``
-    for whole layers that stay on the device, ``nothing`` for a device that keeps no expert. ``misses`` are loaded over
-    the link or computed by the CPU. ``predictor``: a sequence predictor runs twice a step. ``history``: forecasts are
-    the request's own running frequencies. ``managed``: kernels on the device keep the slots. ``prefill`` says how a
-    prompt's experts arrive: what is missing overlapped with computation (``flexible``), every layer's through two
-    buffers (``ping_pong``), by plain copies (``copy``), or not at all (``cpu``). ``constants`` is the prefix of its
-    constants in the calibration, empty where it has none.
+    ``policy`` is one of `seqmoe.simulate.policies` (with ``+ORDER`` for prefetches), ``activation`` for MoE-Infinity's,
+    ``all`` for full load, ``layers`` for whole layers that stay on the device, ``nothing`` for a device that keeps no
+    expert. ``misses`` are loaded over the link or computed by the CPU. ``predictor``: a sequence predictor runs twice a
+    step. ``history``: forecasts are the request's own running frequencies. ``managed``: kernels on the device keep the
+    slots. ``prefill`` says how a prompt's experts arrive: what is missing overlapped with computation (``flexible``),
+    every layer's through two buffers (``ping_pong``), by plain copies (``copy``), or not at all (``cpu``).
+    ``constants`` is the prefix of its constants in the calibration, empty where it has none; ``unsupported`` are models
+    that it does not run.
     """
 
     name: str
@@ -59,7 +60,7 @@ SIMULATED = {
         SimulatedSystem("full", "all", misses="none", prefill="resident"),
         SimulatedSystem("eager", "all", misses="none", execution="eager", prefill="resident"),
         SimulatedSystem("sync", "all", misses="none", execution="sync", prefill="resident"),
-        SimulatedSystem("naive", "nothing", execution="eager", prefill="copy", constants="pageable"),
+        SimulatedSystem("naive", "nothing", execution="eager", prefill="copy"),
         _seqmoe("seqmoe", "seqmoe"),
         _seqmoe("seqmoe_infinity", "seqmoe_infinity"),
         _seqmoe("seqmoe_cache_only", "seqmoe_cache_only"),

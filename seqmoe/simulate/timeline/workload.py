@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from seqmoe.simulate.foresight import Tasks, tasks_of
 from seqmoe.simulate.policies import Foresight
 from seqmoe.simulate.policies.history import decayed_frequency
-from seqmoe.simulate.timeline.oracle import ROWS, Oracle, Recall, fit_oracle
+from seqmoe.simulate.timeline.oracle import EXTRA, ROWS, Oracle, Recall, fit_oracle
 from seqmoe.spec.geometry import Geometry
 from seqmoe.traces.synthesis.process import RoutingProcess
 from seqmoe.traces.synthesis.requests import SyntheticRequests
@@ -29,18 +29,28 @@ class Workload:
     """A batch with its forecasts.
 
     ``active`` bool [steps, layers, experts] are the experts that each event needs, the union over the batch;
-    ``counted`` bool [steps] the decode steps that count. ``foresight`` is None where nothing forecasts.
+    ``counted`` bool [steps] the decode steps that count. ``foresight`` is None where nothing forecasts. ``size`` is how
+    many requests run together.
     """
 
     geometry: Geometry
     active: NDArray[np.bool_]
     counted: NDArray[np.bool_]
     foresight: Foresight | None
+    size: int = 1
 
     @cached_property
     def tasks(self) -> Tasks | None:
         """What is prefetched, by the forecasts."""
-        return None if self.foresight is None else tasks_of(self.foresight, self.geometry.top_k)
+        return None if self.foresight is None else self.tasks_by(self.foresight)
+
+    def tasks_by(self, foresight: Foresight) -> Tasks:
+        """Tasks of every layer, k + 3 for each request of the batch: each has a forecast of its own (paper, section 6).
+
+        Of the mean forecast these are the likeliest; k + 3 in all would be fewer than a batch needs.
+        """
+        count = self.size * (self.geometry.top_k + EXTRA)
+        return tasks_of(foresight, count - EXTRA)
 
     @cached_property
     def history(self) -> Foresight:
@@ -70,7 +80,9 @@ def synthetic_workload(
         latents = requests.latents(index)
         traces.append(requests.request(index, latents))
         if oracle is not None and padded is not None:
-            padded[1:] += oracle.forecast(latents, np.random.default_rng([seed, 2, index]), FORECAST) / np.float32(batch)
+            padded[1:] += oracle.forecast(latents, np.random.default_rng([seed, 2, index]), FORECAST) / np.float32(
+                batch
+            )
     active = np.zeros((steps, geometry.layers, geometry.experts), dtype=bool)
     for trace in traces:
         np.put_along_axis(active, trace.experts.astype(np.int64), True, axis=-1)
@@ -78,7 +90,7 @@ def synthetic_workload(
     # Two predictors, each for half of the layers (paper, section 7).
     ranges = ((0, half), (half, geometry.layers)) if half else ((0, geometry.layers),)
     counted = np.arange(steps) >= PROMPT
-    return Workload(geometry, active, counted, None if padded is None else Foresight(padded, ranges))
+    return Workload(geometry, active, counted, None if padded is None else Foresight(padded, ranges), batch)
 
 
 def _oracle(geometry: Geometry, process: RoutingProcess, recall: Recall, seed: int) -> Oracle:

@@ -67,9 +67,7 @@ class Latents:
         return self.slow + self.burst + self.surprise
 
 
-def draw(
-    process: RoutingProcess, popularity: Floats, steps: int, generator: np.random.Generator
-) -> Latents:
+def draw(process: RoutingProcess, popularity: Floats, steps: int, generator: np.random.Generator) -> Latents:
     """One request of ``steps`` tokens; ``popularity`` float32 [layers, experts], standard normal, is the model's."""
     shape = (steps, *popularity.shape)
     topic = _autoregression(generator, shape, TOPIC_MEMORY)
