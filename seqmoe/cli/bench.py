@@ -68,19 +68,22 @@ def _run_study(home: Home, study: Study, traces: str | None, shared: dict[str, A
     from seqmoe.harness.studies.progress import console_progress
     from seqmoe.harness.studies.runner import run_study
 
-    return run_study(home, study, traces=traces, progress=console_progress(study.kind.seconds), **shared)
+    return run_study(home, study, traces=traces, progress=console_progress(), **shared)
 
 
 def _print(
     result: SweepResult | StudyResult, suite: str, profile: str, again: list[str], dry_run: bool, as_json: bool
 ) -> None:
     from seqmoe.harness.failures import failure_line
+    from seqmoe.harness.studies.runner import StudyResult
+    from seqmoe.spec.duration import duration
 
     to_run = result.to_run
     if dry_run:
         for cell in result.cells:
             out.print(f"{cell.key}  {cell.detail}", highlight=False)
-    waiting = f", {len(to_run)} to run" if dry_run else ""
+    about = f" in about {duration(result.seconds)}" if isinstance(result, StudyResult) and to_run else ""
+    waiting = f", {len(to_run)} to run{about}" if dry_run else ""
     told = f"{counted(len(result.cells), 'cell')}, {counted(result.written, 'new record')}{waiting}"
     err.print(f"{told}: {result.path}", soft_wrap=True)
     if result.failed:
@@ -89,4 +92,6 @@ def _print(
     if as_json:
         counts = {"cells": len(result.cells), "written": result.written, "records": len(result.records)}
         counts |= {"failed": len(result.failed), "to_run": len(to_run) if dry_run else 0}
+        if dry_run and isinstance(result, StudyResult):
+            counts["seconds"] = round(result.seconds)
         print_json(counts | {"failed_cells": [cell.key for cell in result.failed], "path": str(result.path)})

@@ -10,7 +10,8 @@ import numpy as np
 
 from seqmoe.harness.dilations import comparison
 from seqmoe.harness.prompts import Unavailable
-from seqmoe.harness.studies.prediction_job import TEST_SHARE, VALIDATION
+from seqmoe.harness.studies.prediction_job import VALIDATION
+from seqmoe.harness.studies.predictors import TEST_SHARE
 from seqmoe.predictor.container import read_container
 from seqmoe.predictor.making import make_predictor
 from seqmoe.predictor.online import ONLINE

@@ -9,6 +9,7 @@ from typing import Any
 
 from seqmoe.harness.selection import suite_path
 from seqmoe.harness.studies import prediction, replay
+from seqmoe.harness.studies.predictors import find_predictor, outdated
 from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyRecord
 from seqmoe.harness.studies.replay_check import check_replay
 from seqmoe.spec.declared import read_toml
@@ -26,8 +27,11 @@ class StudyKind:
 
     ``load`` reads its file, ``check`` raises `InputError` for what it names that is not there or does not fit;
     ``fields`` are what ``--only`` can name, ``words`` those of them that a bare word can;
-    ``seconds`` is what a cell takes at least; ``describe`` says in a few words what came out, ``progress`` how far a
-    cell is; ``module`` has the function ``compute`` that a child process calls (see `seqmoe.harness.studies.job`).
+    ``seconds`` is what a cell takes at least, told whether it is ``ready``: whether what it would train for minutes is
+    there already (a cell, the digest and the location of its traces, the folder of predictors). ``outdated`` tells of a
+    record whether the cell would come out differently now, by what has been trained since. ``describe`` says in a few
+    words what came out, ``progress`` how far a cell is; ``module`` has the function ``compute`` that a child process
+    calls (see `seqmoe.harness.studies.job`).
     """
 
     name: str
@@ -36,7 +40,9 @@ class StudyKind:
     check: Callable[[Any, Path, Home], None]
     fields: tuple[str, ...]
     words: tuple[str, ...]
-    seconds: Callable[[Any], float]
+    seconds: Callable[[Any, bool], float]
+    ready: Callable[[Any, str, str, Path], bool]
+    outdated: Callable[[Any, str, Path], bool]
     describe: Callable[[dict[str, Any]], str]
     progress: Callable[[dict[str, Any]], str]
     module: str
@@ -50,7 +56,9 @@ KINDS = {
         check=lambda suite, path, home: None,  # whatever it names is checked as it is read
         fields=("predictor", "panel", "traces", "variant", "minutes"),
         words=("predictor", "panel", "traces", "variant"),
-        seconds=lambda cell: 60.0 * cell.minutes,
+        seconds=lambda cell, ready: 60.0 * cell.minutes,
+        ready=lambda cell, content, location, folder: False,
+        outdated=lambda record, location, folder: False,
         describe=prediction.describe,
         progress=prediction.progress,
         module="seqmoe.harness.studies.prediction_job",
@@ -62,7 +70,11 @@ KINDS = {
         check=check_replay,
         fields=("panel", "traces", "predictor", "contract", "batch"),
         words=("panel", "traces", "predictor"),
-        seconds=lambda cell: 60.0 + 60.0 * cell.minutes,  # a predictor that is there already saves the minutes
+        seconds=lambda cell, ready: 60.0 + (0.0 if ready else 60.0 * cell.minutes),
+        ready=lambda cell, content, location, folder: (
+            not cell.predictor or find_predictor(cell, content, location, folder) is not None
+        ),
+        outdated=outdated,
         describe=replay.describe,
         progress=replay.progress,
         module="seqmoe.harness.studies.replay_job",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqmoe.harness.studies.future_use import future_use
+from seqmoe.harness.studies.predictors import TEST_SHARE
 from seqmoe.harness.studies.shuffled import shuffled
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.making import Validation, make_predictor
@@ -26,7 +27,6 @@ from seqmoe.traces.split import split
 LOOKAHEAD = 7
 # Of the test part, every fourth step is judged: rollouts cost eight steps each, and sequences differ more than steps.
 STRIDE = 4
-TEST_SHARE = 0.1
 # Of the training part: what tells when to stop, and where the learning curve is drawn; for every seed the same.
 VALIDATION = Validation(share=0.06, seed=1)
 _TIMED_STEPS = 200

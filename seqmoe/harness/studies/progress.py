@@ -20,38 +20,23 @@ _OVERHEAD_SECONDS = 30.0
 _LINE_SECONDS = 30.0
 
 
-class StudyProgress(Protocol):
-    """Told of a study's cells as they begin and end; several are under way at a time."""
-
-    def say(self, text: str) -> None:
-        """Something takes a while before the first cell begins."""
-
-    def start(self, cells: Sequence[StudyCell], jobs: int) -> None:
-        """The cells that will be computed, ``jobs`` at a time."""
-
-    def begin(self, cell: StudyCell) -> None:
-        """A cell begins."""
-
-    def event(self, cell: StudyCell, words: str) -> None:
-        """How far a cell is."""
-
-    def end(self, cell: StudyCell, status: Status, words: str, seconds: float) -> None:
-        """A cell has ended and its record is stored."""
-
-    def stop(self) -> None:
-        """The study is over, or was interrupted."""
-
-
 class Estimate:
-    """Seconds that are left: every cell takes its budget and what others took beyond theirs, ``jobs`` at once."""
+    """Seconds that are left: every cell takes its budget and what others took beyond theirs, ``jobs`` at once.
+
+    ``cells`` is how many there are in all.
+    """
 
     def __init__(
-        self, cells: Sequence[StudyCell], jobs: int, budget: Callable[[StudyCell], float], now: Callable[[], float]
+        self,
+        cells: Sequence[StudyCell] = (),
+        jobs: int = 1,
+        budget: Callable[[StudyCell], float] = lambda cell: 0.0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.cells, self.jobs = len(cells), max(1, jobs)
         self._left = {cell.key: budget(cell) for cell in cells}
         self._since: dict[str, float] = {}
         self._beyond: list[float] = []
-        self._jobs = max(1, jobs)
         self._now = now
 
     def begin(self, cell: StudyCell) -> None:
@@ -70,7 +55,29 @@ class Estimate:
             max(0.0, budget + beyond - (self._now() - self._since[key] if key in self._since else 0.0))
             for key, budget in self._left.items()
         ]
-        return max(max(needs, default=0.0), sum(needs) / self._jobs)
+        return max(max(needs, default=0.0), sum(needs) / self.jobs)
+
+
+class StudyProgress(Protocol):
+    """Told of a study's cells as they begin and end; several are under way at a time."""
+
+    def say(self, text: str) -> None:
+        """Something takes a while before the first cell begins."""
+
+    def start(self, estimate: Estimate) -> None:
+        """The cells of ``estimate`` will be computed."""
+
+    def begin(self, cell: StudyCell) -> None:
+        """A cell begins."""
+
+    def event(self, cell: StudyCell, words: str) -> None:
+        """How far a cell is."""
+
+    def end(self, cell: StudyCell, status: Status, words: str, seconds: float) -> None:
+        """A cell has ended and its record is stored."""
+
+    def stop(self) -> None:
+        """The study is over, or was interrupted."""
 
 
 class SilentProgress:
@@ -79,7 +86,7 @@ class SilentProgress:
     def say(self, text: str) -> None:
         """Something takes a while."""
 
-    def start(self, cells: Sequence[StudyCell], jobs: int) -> None:
+    def start(self, estimate: Estimate) -> None:
         """The study begins."""
 
     def begin(self, cell: StudyCell) -> None:
@@ -98,26 +105,25 @@ class SilentProgress:
 class PlainProgress:
     """One line when a cell ends, and now and then one on how far each is, for logs and pipes."""
 
-    def __init__(self, stream: TextIO, budget: Callable[[StudyCell], float], every: float = _LINE_SECONDS) -> None:
+    def __init__(self, stream: TextIO, every: float = _LINE_SECONDS) -> None:
         self._stream = stream
-        self._budget = budget
         self._every = every
         self._said: dict[str, float] = {}
         self._total = self._done = 0
-        self._estimate = Estimate((), 1, budget, time.monotonic)
+        self._estimate = Estimate()
 
     def say(self, text: str) -> None:
         """Write it."""
         self._line(text)
 
-    def start(self, cells: Sequence[StudyCell], jobs: int) -> None:
+    def start(self, estimate: Estimate) -> None:
         """Say how long it will take."""
-        self._estimate = Estimate(cells, jobs, self._budget, time.monotonic)
-        self._total, self._done = len(cells), 0
-        if cells:
-            beside = f", {jobs} at a time" if min(jobs, len(cells)) > 1 else ""
-            noun = "cell" if len(cells) == 1 else "cells"
-            self._line(f"{len(cells)} {noun}{beside}, about {duration(self._estimate.seconds())}")
+        self._estimate = estimate
+        self._total, self._done = estimate.cells, 0
+        if self._total:
+            beside = f", {estimate.jobs} at a time" if min(estimate.jobs, self._total) > 1 else ""
+            noun = "cell" if self._total == 1 else "cells"
+            self._line(f"{self._total} {noun}{beside}, about {duration(estimate.seconds())}")
 
     def begin(self, cell: StudyCell) -> None:
         """Nothing is written until there is something to tell."""
@@ -151,23 +157,22 @@ class PlainProgress:
 class LiveProgress:
     """A line per running cell that says how far it is, and the time that is left; ended cells scroll above them."""
 
-    def __init__(self, console: Console, budget: Callable[[StudyCell], float]) -> None:
+    def __init__(self, console: Console) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True)
         self._lines: dict[str, TaskID] = {}
         self._head: TaskID | None = None
-        self._budget = budget
         self._total = self._done = 0
-        self._estimate = Estimate((), 1, budget, time.monotonic)
+        self._estimate = Estimate()
 
     def say(self, text: str) -> None:
         """Let it scroll."""
         self._bar.console.print(text, highlight=False, markup=False)
 
-    def start(self, cells: Sequence[StudyCell], jobs: int) -> None:
+    def start(self, estimate: Estimate) -> None:
         """Show the first line."""
-        self._estimate = Estimate(cells, jobs, self._budget, time.monotonic)
-        self._total, self._done = len(cells), 0
+        self._estimate = estimate
+        self._total, self._done = estimate.cells, 0
         self._head = self._bar.add_task("", total=None)
         self._show_head()
         self._bar.start()
@@ -203,7 +208,7 @@ class LiveProgress:
             self._bar.update(self._head, description=f"{self._done} of {self._total} cells, {left} left")
 
 
-def console_progress(budget: Callable[[StudyCell], float]) -> StudyProgress:
-    """Progress on standard error: live if that is a terminal, plain otherwise. ``budget`` is a cell's, in seconds."""
+def console_progress() -> StudyProgress:
+    """Progress on standard error: live if that is a terminal, plain otherwise."""
     console = Console(stderr=True)
-    return LiveProgress(console, budget) if console.is_terminal else PlainProgress(sys.stderr, budget)
+    return LiveProgress(console) if console.is_terminal else PlainProgress(sys.stderr)

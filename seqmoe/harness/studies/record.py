@@ -77,7 +77,8 @@ class ReplayRecord(StudyRecord):
 
     ``observations`` of an `ok` record hold ``rows`` (`seqmoe.simulate.rows.ReplayRow.as_dict`, by policy, link and
     residency), ``links`` (experts per layer by the name that the cell gives, None for any number), ``predictor``
-    (``kind``, ``minutes`` and where it is ``from``; empty without one) and ``traces`` as of a `PredictionRecord`.
+    (``kind``, ``minutes``, where it is ``from``, ``file`` and ``digest``; empty without one) and ``traces`` as of a
+    `PredictionRecord`.
     """
 
     cell: ReplayCell

@@ -10,13 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import seqmoe
-from seqmoe.harness.store import read_records
 from seqmoe.harness.studies.job import Emit
-from seqmoe.harness.studies.prediction_job import TEST_SHARE, VALIDATION, at_intervals, training_event
-from seqmoe.harness.studies.record import STUDIES, PredictionRecord, latest_of_cells
+from seqmoe.harness.studies.prediction_job import VALIDATION, at_intervals, training_event
+from seqmoe.harness.studies.predictors import TEST_SHARE, Found, find_predictor, own_path
 from seqmoe.predictor.base import Predictor
-from seqmoe.predictor.container import read_container
 from seqmoe.predictor.kinds import TRAINED, load_predictor
 from seqmoe.predictor.making import make_predictor
 from seqmoe.simulate.replay import ReplayOptions, replay_traces
@@ -26,8 +23,6 @@ from seqmoe.spec.replay import ReplayCell, experts_per_layer
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import digest, load_traces
 from seqmoe.traces.split import split
-
-REFERENCE_PREDICTORS = Path(seqmoe.__file__).parent / "reference" / "checkpoint" / "predictor"
 
 
 def compute(request: dict[str, Any], progress: Emit) -> dict[str, Any]:
@@ -69,15 +64,12 @@ def compute(request: dict[str, Any], progress: Emit) -> dict[str, Any]:
 def _predictor(
     cell: ReplayCell, traces: TraceSet, train: TraceSet, folder: Path, work: Path, progress: Emit
 ) -> tuple[Predictor, dict[str, Any]]:
-    """The predictor that figure 8 left for these traces, or that ships; else one is made and kept for the next time."""
+    """The one that there is, or else one that is made and kept for the next time."""
     content = digest(traces)
-    for origin, found in (("fig8", _recorded(cell, content, folder)), ("package", _shipped(cell, train))):
-        if found is not None:
-            path, minutes = found
-            about = {"kind": cell.predictor, "from": origin, "minutes": minutes, "file": path.name}
-            return load_predictor(path), about
+    if (found := find_predictor(cell, content, traces, folder)) is not None:
+        return load_predictor(found.path), found.about(cell.predictor)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{cell.predictor}-{content}-{cell.minutes:g}min-{cell.seed}.safetensors"
+    path = own_path(cell, content, folder)
     progress({"stage": "waiting for the predictor that another cell makes"})
     with _alone(path):
         if not path.is_file():
@@ -92,34 +84,7 @@ def _predictor(
                 progress=lambda state: tell({"stage": "training"} | training_event(state)),
             )
             predictor.save(path, record)
-    about = {"kind": cell.predictor, "from": "replay", "minutes": cell.minutes, "file": path.name}
-    return load_predictor(path), about
-
-
-def _recorded(cell: ReplayCell, content: str, folder: Path) -> tuple[Path, float] | None:
-    """The file of a predictor of this kind that was trained longest on these traces, no variant, and for how long."""
-    records = folder.parent / "fig8.jsonl"
-    if not records.is_file():
-        return None
-    best: tuple[float, Path] | None = None
-    for record in latest_of_cells(read_records(records, STUDIES)):
-        if not isinstance(record, PredictionRecord) or not record.status.ok or record.digest != content:
-            continue
-        path = folder / f"{record.cell_key}.safetensors"
-        same = (record.cell.predictor, record.cell.variant, record.cell.seed) == (cell.predictor, "", cell.seed)
-        if same and path.is_file() and (best is None or record.cell.minutes > best[0]):
-            best = (record.cell.minutes, path)
-    return None if best is None else (best[1], best[0])
-
-
-def _shipped(cell: ReplayCell, train: TraceSet) -> tuple[Path, float] | None:
-    """The reference model's predictor, if it was trained on just this training part."""
-    path = REFERENCE_PREDICTORS / f"{cell.predictor}.safetensors"
-    if cell.seed or not path.is_file():
-        return None
-    about, _ = read_container(path)
-    same = about["training"].get("traces") == digest(train)
-    return (path, float(about["training"].get("minutes") or 0.0)) if same else None
+    return load_predictor(path), Found(path, "replay", cell.minutes).about(cell.predictor)
 
 
 @contextmanager

@@ -6,21 +6,22 @@ import dataclasses
 import logging
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqmoe.harness.failures import OBSTACLES, killed_from_outside
-from seqmoe.harness.fingerprint import fingerprint, load_average, software
+from seqmoe.harness.fingerprint import fingerprint, load_average
 from seqmoe.harness.interruption import interruptible
 from seqmoe.harness.record import Status
 from seqmoe.harness.selection import choose
 from seqmoe.harness.store import Store, read_records, store_path
 from seqmoe.harness.studies.kinds import Study
 from seqmoe.harness.studies.parallel import Begun, Ended, Parallel, Progressed, Task
-from seqmoe.harness.studies.progress import SilentProgress, StudyProgress
-from seqmoe.harness.studies.record import SCHEMA, STUDIES, StudyRecord, latest_of_cells
+from seqmoe.harness.studies.pending import newest, pending, predictors_in, seconds
+from seqmoe.harness.studies.progress import Estimate, SilentProgress, StudyProgress
+from seqmoe.harness.studies.record import SCHEMA, STUDIES, StudyRecord
 from seqmoe.harness.studies.sources import Source, find_sources
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
@@ -36,8 +37,8 @@ _PATIENCE_SECONDS = 3600.0
 class StudyResult:
     """What was done. ``records`` are the newest of every chosen cell on these traces, those of earlier times too.
 
-    ``to_run`` are the cells that were, or of a dry run would be, computed; ``failed`` those whose last record is a
-    failure.
+    ``to_run`` are the cells that were, or of a dry run would be, computed, in about ``seconds``; ``failed`` those whose
+    last record is a failure.
     """
 
     suite: StudySuite
@@ -45,6 +46,7 @@ class StudyResult:
     path: Path
     cells: tuple[StudyCell, ...]
     to_run: tuple[StudyCell, ...]
+    seconds: float
     written: int
     records: tuple[StudyRecord, ...]
     failed: tuple[StudyCell, ...]
@@ -87,64 +89,34 @@ def run_study(
     locations = study.suite.sources(profile) if traces is None else {trace_name(traces): traces}
     sources = find_sources(home, (cell.traces for cell in cells), locations, told.say, collect=not dry_run)
 
-    def result(before: int, records: Sequence[StudyRecord], to_run: Sequence[StudyCell]) -> StudyResult:
-        newest = _newest(cells, sources, records)
-        kept = tuple(newest[cell.key] for cell in cells if cell.key in newest)
+    def estimate(to_run: Sequence[StudyCell]) -> Estimate:
+        jobs = max(1, int(environment["cpu"]["usable_cores"]) // threads)
+        return Estimate(to_run, jobs, lambda cell: seconds(study, cell, sources, path.parent))
+
+    def result(before: int, records: Sequence[StudyRecord], to_run: Sequence[StudyCell], about: float) -> StudyResult:
+        last = newest(cells, sources, records)
+        kept = tuple(last[cell.key] for cell in cells if cell.key in last)
         bad = {r.cell_key for r in kept if not r.status.ok and r.status.kind not in OBSTACLES}
         failed = tuple(cell for cell in cells if cell.key in bad and not (dry_run and cell in to_run))
         host = str(environment["host"])
-        return StudyResult(study.suite, host, path, tuple(cells), tuple(to_run), len(records) - before, kept, failed)
+        written = len(records) - before
+        return StudyResult(study.suite, host, path, tuple(cells), tuple(to_run), about, written, kept, failed)
 
     if dry_run:
         records = read_records(path, STUDIES)
-        return result(len(records), records, _pending(cells, sources, records, environment, resume))
+        to_run = pending(study, cells, sources, records, environment, resume, path.parent)
+        return result(len(records), records, to_run, estimate(to_run).seconds())
     with interruptible(), Store(path, STUDIES) as store:
         before = len(store.records)
-        to_run = _pending(cells, sources, store.records, environment, resume)
+        to_run = pending(study, cells, sources, store.records, environment, resume, path.parent)
+        expected = estimate(to_run)
+        about = expected.seconds()
         try:
-            _carry_out(study, to_run, sources, store, environment, told, resume, command)
+            _carry_out(study, to_run, sources, store, environment, told, expected, resume, command)
         except KeyboardInterrupt:
             _log.warning("interrupted; finished cells are kept in %s: the same command goes on from there", path)
             raise
-        return result(before, store.records, to_run)
-
-
-def _pending(
-    cells: Sequence[StudyCell],
-    sources: Mapping[str, Source],
-    records: Sequence[StudyRecord],
-    environment: Mapping[str, Any],
-    resume: bool,
-) -> list[StudyCell]:
-    """Cells without a result on these traces. A failure is tried again by other software, or if it was killed."""
-    if not resume:
-        return list(cells)
-    newest = _newest(cells, sources, records)
-    pending = []
-    for cell in cells:
-        found = newest.get(cell.key)
-        if found is None or not (found.status.ok or _stands(found, environment)):
-            pending.append(cell)
-    return pending
-
-
-def _newest(
-    cells: Iterable[StudyCell], sources: Mapping[str, Source], records: Iterable[StudyRecord]
-) -> dict[str, StudyRecord]:
-    """The last record of each cell on its traces, by the cell's key; on any traces where those are not known yet."""
-    wanted = {cell.key: sources.get(cell.traces) for cell in cells}
-    found = {}
-    for record in latest_of_cells(records):
-        if record.cell_key in wanted:
-            source = wanted[record.cell_key]
-            if source is None or source.digest == record.digest:
-                found[record.cell_key] = record
-    return found
-
-
-def _stands(failure: StudyRecord, environment: Mapping[str, Any]) -> bool:
-    same = software(failure.environment) == software(dict(environment))
-    return same and failure.status.kind != "not_installed" and not killed_from_outside(failure.status)
+        return result(before, store.records, to_run, about)
 
 
 def _carry_out(
@@ -154,15 +126,15 @@ def _carry_out(
     store: Store[StudyRecord],
     environment: Mapping[str, Any],
     progress: StudyProgress,
+    expected: Estimate,
     resume: bool,
     command: Sequence[str],
 ) -> None:
     folder, threads = store.path.parent, int(environment["threads"])
     tasks = [_task(study, cell, sources[cell.traces], folder, resume) for cell in cells]
-    jobs = max(1, int(environment["cpu"]["usable_cores"]) // threads)
-    progress.start(cells, jobs)
+    progress.start(expected)
     try:
-        with Parallel(command, jobs, threads) as children:
+        with Parallel(command, expected.jobs, threads) as children:
             for news in children.carry_out(tasks):
                 if isinstance(news, Begun):
                     progress.begin(news.cell)
@@ -187,7 +159,7 @@ def _task(study: Study, cell: StudyCell, source: Source, folder: Path, resume: b
     work = _work(folder, cell)
     if not resume:
         shutil.rmtree(work, ignore_errors=True)
-    keep = folder / "predictors" / f"{cell.key}.safetensors"
+    keep = predictors_in(folder) / f"{cell.key}.safetensors"
     request = {
         "study": study.kind.name,
         "cell": dataclasses.asdict(cell),  # type: ignore[call-overload]
@@ -196,7 +168,7 @@ def _task(study: Study, cell: StudyCell, source: Source, folder: Path, resume: b
         "work": str(work / source.digest),
         "keep": str(keep),
     }
-    return Task(cell, request, 3 * study.kind.seconds(cell) + _PATIENCE_SECONDS)
+    return Task(cell, request, 3 * study.kind.seconds(cell, False) + _PATIENCE_SECONDS)
 
 
 def _work(folder: Path, cell: StudyCell) -> Path:

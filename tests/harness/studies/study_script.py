@@ -17,6 +17,6 @@ if __name__ == "__main__":
     study = find_study(home, "small")
     try:
         command = fake_command(home, json.loads(sys.argv[2]))
-        run_study(home, study, command=command, progress=PlainProgress(sys.stderr, study.kind.seconds))
+        run_study(home, study, command=command, progress=PlainProgress(sys.stderr))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -50,7 +50,7 @@ def test_a_cell_is_computed_by_a_process_of_its_own(bench) -> None:
         (("small", "--seed", "-1"), "'--seed'"),
         (("small", "--only", "predictor=mamab2"), "did you mean 'mamba2'?"),
         (("small", "--repeat", "3"), "--repeat 3"),
-        (("demo", "--traces", "x"), "--traces x: suite 'demo' runs systems"),
+        (("demo", "--traces", "x"), "--traces x: no such file or folder"),
         (("smal",), "did you mean 'small'?"),
     ],
 )

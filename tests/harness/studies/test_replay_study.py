@@ -10,7 +10,8 @@ from study_samples import evaluation, write_traces
 
 from seqmoe.harness.record import Status
 from seqmoe.harness.studies import replay
-from seqmoe.harness.studies.kinds import find_study
+from seqmoe.harness.studies.kinds import KINDS, find_study
+from seqmoe.harness.studies.predictors import outdated
 from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, to_line
 from seqmoe.harness.studies.replay_job import compute
 from seqmoe.harness.studies.runner import run_study
@@ -118,6 +119,60 @@ def test_a_predictor_of_figure_8_on_the_same_traces_is_taken(request_of, tmp_pat
     found = compute(request_of(cell()), lambda event: None)
     assert (found["predictor"]["from"], found["predictor"]["file"]) == ("fig8", path.name)
     assert sorted(path.parent.iterdir()) == [path]
+
+
+def test_a_cell_runs_again_when_there_is_a_better_predictor(home) -> None:
+    location = write_traces(home.work / "routing", sequences=16)
+    text = SUITE.format(traces=location).replace("rtx4090", "0.9").replace("[2, 4]", "[2]")
+    (home.suites / "small.toml").write_text(text, encoding="utf-8")
+    study = find_study(home, "small")
+    first = run_study(home, study)
+    assert first.written == 2
+    before = first.records[0].observations["predictor"]
+    assert before["from"] == "replay" and len(before["digest"]) == 12
+    assert run_study(home, study).written == 0
+
+    # Figure 8 leaves one for the same traces: only the cell that forecasts is computed again, once.
+    content, folder = digest(load_traces(location)), first.path.parent / "predictors"
+    trained = PredictionCell("fig8", "predictors", "previous", "routing")
+    (folder / f"{trained.key}.safetensors").write_bytes((folder / before["file"]).read_bytes())
+    observed = {"evaluation": evaluation().as_dict(), "training": {}, "cost": {}, "traces": {"digest": content}}
+    line = PredictionRecord(1, "prediction", trained, trained.key, Status("ok"), observed, {}, "", 1.0)
+    first.path.with_name("fig8.jsonl").write_text(to_line(line) + "\n")
+    assert run_study(home, study).written == 0  # the same content under another name
+    predictor, record = make_predictor("previous", split(load_traces(location), 0.1)[0])
+    predictor.save(folder / f"{trained.key}.safetensors", record | {"minutes": 1.0})
+    waiting = run_study(home, study, dry_run=True)
+    assert [one.panel for one in waiting.to_run] == ["paper"] and waiting.failed == ()
+    again = run_study(home, study)
+    assert again.written == 1 and again.records[0].observations["predictor"]["from"] == "fig8"
+    assert run_study(home, study).written == 0
+
+
+def test_records_of_earlier_versions_are_known_by_the_predictors_name(request_of, tmp_path) -> None:
+    folder = tmp_path / "host" / "predictors"
+    observed = compute(request_of(cell()), lambda event: None) | {
+        "traces": {"digest": digest(load_traces(tmp_path / "t"))}
+    }
+    old = {name: value for name, value in observed["predictor"].items() if name != "digest"}
+    for about, expected in ((observed["predictor"], False), (old, False), (old | {"minutes": 3.0}, True)):
+        found = ReplayRecord(
+            1, "replay", cell(), cell().key, Status("ok"), observed | {"predictor": about}, {}, "", 1.0
+        )
+        assert outdated(found, str(tmp_path / "t"), folder) == expected
+    assert not outdated(replace(found, cell=cell(predictor=""), cell_key=cell(predictor="").key), "absent", folder)
+
+
+def test_a_predictor_that_is_there_saves_its_minutes(request_of, tmp_path) -> None:
+    asked, kind, location = cell(minutes=5.0), KINDS["replay"], str(tmp_path / "t")
+    content = digest(load_traces(location)) if request_of(asked) else ""
+    folder = tmp_path / "host" / "predictors"
+    assert not kind.ready(asked, content, location, folder) and kind.ready(
+        cell(predictor=""), content, location, folder
+    )
+    compute(request_of(asked), lambda event: None)
+    assert kind.ready(asked, content, location, folder)
+    assert (kind.seconds(asked, False), kind.seconds(asked, True)) == (360.0, 60.0)
 
 
 def test_what_cannot_be_computed_says_why(request_of) -> None:

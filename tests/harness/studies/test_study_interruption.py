@@ -42,6 +42,7 @@ def test_an_interrupted_study_goes_on_where_it_was(home, number, behaviour) -> N
     first = study(home, {"base": behaviour})
     assert eventually(lambda: any(request["cell"]["variant"] == "base" for request in computed(home)), 60)
     assert eventually(lambda: len(stored(home)) >= 4, 60)
+    assert eventually(lambda: bool(left_to_go_on_with(home)), 60)
     first.send_signal(number)
     _, words = first.communicate(timeout=30)
     assert first.returncode == 130 and "the same command goes on" in words

@@ -170,7 +170,7 @@ def test_a_suite_of_systems_is_no_study(home) -> None:
 def test_plain_progress_says_what_came_out_and_what_is_left(home) -> None:
     write_study(home)
     study, stream = find_study(home, "small"), io.StringIO()
-    progress = PlainProgress(stream, study.kind.seconds, every=0.0)
+    progress = PlainProgress(stream, every=0.0)
     command = fake_command(home, {"previous": "unsupported"})
     run_study(home, study, command=command, progress=progress, only=["mamba2,panel=predictors", "previous"])
     text = stream.getvalue()
@@ -189,7 +189,14 @@ def test_the_estimate_fills_the_cores(home) -> None:
     now[0] = 70.0
     estimate.end(cells[0], 70.0)
     assert estimate.seconds() == 70.0  # the third has yet to begin, and takes as long as the first
-    assert Estimate((), 2, lambda cell: 60.0, lambda: 0.0).seconds() == 0.0
+    assert Estimate().seconds() == 0.0
+
+
+def test_a_dry_run_says_how_long_it_would_take(small) -> None:
+    # One cell at a time: half a minute for each of six, and four that train for 0.01 minutes.
+    assert small(dry_run=True, threads=10_000).seconds == pytest.approx(6 * 30.0 + 4 * 0.6)
+    small(only=["previous", "popularity"])
+    assert small(dry_run=True, threads=10_000).seconds == pytest.approx(4 * 30.0 + 4 * 0.6)
 
 
 @pytest.mark.parametrize(
