@@ -19,6 +19,7 @@ from seqmoe.predictor.scores import (
     RolloutScore,
     SequenceScore,
     interval,
+    misses_interval,
     recall,
     recall_by_step,
     recall_on_misses,
@@ -28,8 +29,8 @@ from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.trace import DECODE, MISSING, RequestTrace, TraceSet
 
 __all__ = [
-    "Evaluation", "Missing", "ece", "evaluate", "interval", "recall", "recall_by_step", "recall_on_misses",
-    "reliability", "top_m_ranks",
+    "Evaluation", "Missing", "ece", "evaluate", "interval", "misses_interval", "recall", "recall_by_step",
+    "recall_on_misses", "reliability", "top_m_ranks",
 ]  # fmt: skip
 
 RESIDENCIES = (0.15, 0.25, 0.35, 0.45)
@@ -112,7 +113,7 @@ class _Counter:
         self._stride = stride
         self._sequences: list[SequenceScore] = []
         self._by_step = np.zeros((lookahead + 1, 1 + OFFSETS), dtype=np.int64)
-        self._misses = {name: np.zeros(1 + OFFSETS, dtype=np.int64) for name in self._slots}
+        self._misses: dict[str, list[NDArray[np.int64]]] = {name: [] for name in self._slots}
         self._calibration = CalibrationCounter()
 
     def add(self, request: RequestTrace, target: NDArray[np.bool_]) -> None:
@@ -140,7 +141,7 @@ class _Counter:
             stride=self._stride,
             sequences=tuple(self._sequences),
             rollout_by_step=RolloutScore(_ints(self._by_step[:, 0]), tuple(map(_ints, self._by_step[:, 1:]))),
-            misses={name: MissScore(int(sums[0]), _ints(sums[1:])) for name, sums in self._misses.items()},
+            misses={name: _miss_score(counts) for name, counts in self._misses.items()},
             calibration=self._calibration.result(),
         )
 
@@ -173,7 +174,7 @@ class _Counter:
         ranks, present = self._ranks(probability, experts)
         distances = reuse_distances(request.experts, self._traces.experts)[steps]
         for name, slots in self._slots.items():
-            self._misses[name] += self._count(ranks, present & (distances >= slots))
+            self._misses[name].append(self._count(ranks, present & (distances >= slots)))
         there = present.all(-1)
         active = np.zeros(probability.shape, dtype=np.bool_)
         np.put_along_axis(active, np.where(present, experts, experts[..., :1]).astype(np.int64), True, axis=-1)
@@ -212,6 +213,12 @@ class _Counter:
         """How many are counted, and how many of them are in the top k .. k + 4: int64 [6]."""
         within = [np.count_nonzero((ranks < self._traces.top_k + offset) & counted) for offset in range(OFFSETS)]
         return np.array([np.count_nonzero(counted), *within], dtype=np.int64)
+
+
+def _miss_score(counts: list[NDArray[np.int64]]) -> MissScore:
+    """From the counts [6] of each sequence; those without a miss are left out."""
+    total = np.array(counts, dtype=np.int64).reshape(-1, 1 + OFFSETS).sum(0)
+    return MissScore(int(total[0]), _ints(total[1:]), tuple(_ints(sums) for sums in counts if sums[0]))
 
 
 def _ints(values: NDArray[np.int64]) -> tuple[int, ...]:

@@ -10,7 +10,16 @@ from typing import Any
 
 from seqmoe.harness.studies.record import PredictionRecord, latest_of_cells
 from seqmoe.predictor.calibration import ReliabilityPoint
-from seqmoe.predictor.evaluation import Evaluation, Missing, ece, interval, recall, recall_on_misses, reliability
+from seqmoe.predictor.evaluation import (
+    Evaluation,
+    Missing,
+    ece,
+    interval,
+    misses_interval,
+    recall,
+    recall_on_misses,
+    reliability,
+)
 from seqmoe.predictor.scores import OFFSETS, Which
 from seqmoe.report import style
 from seqmoe.spec.study import REFERENCE
@@ -79,9 +88,12 @@ class Judged:
         return Value(value) if isinstance(ends, Missing) else Value(value, *ends)
 
     def on_misses(self, residency: float, offset: int = K3) -> Value:
-        """Recall among the experts that an LRU of that residency did not hold."""
+        """Recall among the experts that an LRU of that residency did not hold, with its interval if it was counted."""
         value = recall_on_misses(self.evaluation, residency, offset)
-        return Value(math.nan, missing=value.reason) if isinstance(value, Missing) else Value(value)
+        if isinstance(value, Missing):
+            return Value(math.nan, missing=value.reason)
+        ends = misses_interval(self.evaluation, residency, offset)
+        return Value(value) if isinstance(ends, Missing) else Value(value, *ends)
 
     def reliability(self) -> list[ReliabilityPoint]:
         """The reliability curve."""

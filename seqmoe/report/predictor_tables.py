@@ -59,7 +59,7 @@ def predictors_table(group: Group) -> PredictorTable:
     long = [one.recall(which="long") for one in judged]
     if any(value.known for value in long):
         columns.append([_recall(value) for value in long])
-    columns.append([_recall(one.on_misses(_RESIDENCY), small=False) for one in judged])
+    columns.append([_recall(one.on_misses(_RESIDENCY)) for one in judged])
     # The early router looks a layer ahead, the others a token: it is not of their contest.
     rivals = [index for index, one in enumerate(judged) if one.kind != "early_router"]
     for column in columns:

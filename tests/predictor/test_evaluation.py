@@ -17,12 +17,13 @@ from seqmoe.predictor.evaluation import (
     ece,
     evaluate,
     interval,
+    misses_interval,
     recall,
     recall_by_step,
     recall_on_misses,
     top_m_ranks,
 )
-from seqmoe.predictor.scores import SequenceScore
+from seqmoe.predictor.scores import MissScore, SequenceScore
 from seqmoe.simulate.replay import replay_traces
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL
@@ -96,6 +97,22 @@ def test_misses_are_those_of_the_replay():
     # A pool that holds a token's experts of every layer never misses what the previous token used.
     assert recall_on_misses(result, 0.35, 0) == 0 < recall_on_misses(result, 0.35, 3)
     assert isinstance(recall_on_misses(result, 0.4, 0), Missing)
+
+
+def test_recall_on_misses_has_an_interval_over_sequences():
+    counts = [(10, *(hits,) * 5) for hits in (2, 4, 6, 8)]
+    score = MissScore(40, (20,) * 5, tuple(counts))
+    traces = sample_traces(missing=0.0)
+    counted = evaluate(previous.fit(traces), traces, residencies=(0.15,))
+    of_each = np.array(counted.misses["0.15"].sequences)
+    assert of_each.sum(0).tolist() == [counted.misses["0.15"].needed, *counted.misses["0.15"].hits]
+    result = replace(counted, misses={"0.35": score})
+    low, high = misses_interval(result, 0.35, 3)
+    assert 0.2 <= low < recall_on_misses(result, 0.35, 3) < high <= 0.8
+    assert Evaluation.from_dict(json.loads(json.dumps(result.as_dict()))) == result
+    earlier = replace(result, misses={"0.35": MissScore(40, (20,) * 5)})
+    assert "earlier version" in misses_interval(earlier, 0.35, 3).reason
+    assert isinstance(misses_interval(result, 0.4, 3), Missing)
 
 
 def test_long_requests_are_forecast_in_two_passes_with_the_same_next_steps(monkeypatch):
