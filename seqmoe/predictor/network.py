@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmoe.predictor.attention import AttentionTrunk
@@ -109,6 +111,10 @@ class SequenceNetwork(nn.Module):
         """The state before a sequence."""
         state: State = self.trunk.new_state(batch)
         return state
+
+    def read(self, activation: NDArray[np.float32]) -> Tensor:
+        """An activation as a tensor on the network's device."""
+        return torch.from_numpy(np.ascontiguousarray(activation)).to(self.leave.weight.device)
 
     def _embed(self, activation: Tensor) -> Tensor:
         # An active expert reads about 1, however many there are.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from seqmoe.predictor.base import Ranges, SequenceContext, positions
 from seqmoe.predictor.confidence import Confidence
 from seqmoe.predictor.container import Tensors, write_container
-from seqmoe.predictor.network import NetworkShape, Prediction, SequenceNetwork, State, feedback
+from seqmoe.predictor.network import NetworkShape, Prediction, SequenceNetwork
+from seqmoe.predictor.running import Running, feeds_back, rollout, running
 from seqmoe.spec.forecast import Forecast
 
 _LINES = "confidence"
@@ -49,8 +49,8 @@ class TrainedPredictor:
         self.psi = psi
         self.settings = settings or {}
         self.device = next(self.networks[0].parameters()).device
-        self._states: list[State] = [network.new_state(1) for network in self.networks]
-        self._next: list[Prediction | None] = [None] * len(ranges)
+        self._running: list[Running | None] = [None] * len(ranges)
+        self._begun = [False] * len(ranges)
 
     @property
     def parameters(self) -> int:
@@ -59,35 +59,30 @@ class TrainedPredictor:
 
     def reset(self) -> None:
         """Forget the request."""
-        for state in self._states:
-            state.zero_()
-        self._next = [None] * len(self.ranges)
+        for each in self._running:
+            if each is not None:
+                each.reset()
+        self._begun = [False] * len(self.ranges)
 
-    @torch.inference_mode()
     def prefill(self, activation: NDArray[np.float32]) -> None:
         """Take in a prompt, float32 [steps, layers, experts], at once."""
         for index, (first, last) in enumerate(self.ranges):
-            sequence = self._read(activation[None, :, first:last])
-            self._next[index] = self.networks[index].prefill(sequence, self._states[index])
+            self._follow(index).prefill(activation[:, first:last])
 
-    @torch.inference_mode()
     def observe(self, activation: NDArray[np.float32], first_layer: int, last_layer: int) -> None:
         """Take in one step's activation of layers ``first_layer`` to ``last_layer`` (exclusive), one of the ranges."""
         index = self._index(first_layer, last_layer)
-        step = self._read(activation[None, first_layer:last_layer])
-        self._next[index] = self.networks[index].step(step, self._states[index])
+        self._follow(index).observe(activation[first_layer:last_layer])
 
-    @torch.inference_mode()
     def forecast(self, first_layer: int, last_layer: int, lookahead: int) -> Forecast:
         """Probability that each expert of these layers is active in the next step, and in ``lookahead`` more."""
         index = self._index(first_layer, last_layer)
-        prediction = self._next[index]
-        if prediction is None:
+        follower = self._running[index]
+        if follower is None or not self._begun[index]:
             shape = (lookahead + 1, last_layer - first_layer, self.experts)
             return Forecast(np.full(shape, self.top_k / self.experts, dtype=np.float32), first_layer)
-        rows = self._rollout(index, prediction, lookahead, self._states[index])
-        use = None if prediction.use is None else prediction.use.sigmoid()[0].cpu().numpy()
-        return Forecast(torch.stack([row[0] for row in rows]).cpu().numpy(), first_layer, use)
+        probability, use = follower.forecast(lookahead, self.confidence[index])
+        return Forecast(probability, first_layer, use)
 
     @torch.inference_mode()
     def forecast_sequence(
@@ -101,13 +96,13 @@ class TrainedPredictor:
         chosen = positions(len(activation), stride)
         result = np.empty((len(chosen), lookahead + 1, self.layers, self.experts), dtype=np.float32)
         for index, (first, last) in enumerate(self.ranges):
-            network = self.networks[index]
-            sequence = self._read(activation[:, first:last])
+            network, confidence = self.networks[index], self.confidence[index]
+            sequence = network.read(activation[:, first:last])
             seen = network(sequence[None])
             ahead = None if seen.ahead is None else seen.ahead[0, chosen]
             chosen_only = Prediction(seen.logits[0, chosen], ahead=ahead)
-            if not self._feeds_back(index, lookahead):
-                for step, row in enumerate(self._rollout(index, chosen_only, lookahead, None)):
+            if not feeds_back(network, lookahead):
+                for step, row in enumerate(rollout(network, confidence, chosen_only, lookahead, None)):
                     result[:, step, first:last] = row.cpu().numpy()
                 continue
             begun = 0
@@ -115,7 +110,7 @@ class TrainedPredictor:
                 rows = slice(begun, begun + len(group))
                 begun = rows.stop
                 start = Prediction(chosen_only.logits[rows])
-                for step, row in enumerate(self._rollout(index, start, lookahead, state)):
+                for step, row in enumerate(rollout(network, confidence, start, lookahead, state, self.psi)):
                     result[rows, step, first:last] = row.cpu().numpy()
         self.reset()
         return chosen, result
@@ -127,8 +122,8 @@ class TrainedPredictor:
         None for networks that have no such head.
         """
         parts = []
-        for index, (first, last) in enumerate(self.ranges):
-            use = self.networks[index](self._read(activation[None, :, first:last])).use
+        for network, (first, last) in zip(self.networks, self.ranges, strict=True):
+            use = network(network.read(activation[None, :, first:last])).use
             if use is None:
                 return None
             parts.append(use[0, ::stride].sigmoid().cpu().numpy())
@@ -150,30 +145,13 @@ class TrainedPredictor:
         }
         write_container(path, self.kind, tensors, about)
 
-    def _read(self, activation: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(activation)).to(self.device)
-
-    def _feeds_back(self, index: int, lookahead: int) -> bool:
-        return lookahead > self.networks[index].shape.ahead
-
-    def _rollout(self, index: int, prediction: Prediction, lookahead: int, state: State | None) -> Iterator[Tensor]:
-        """Probabilities of the next step and of ``lookahead`` more; the state is restored at the end.
-
-        What the network predicts directly is taken as it is; only beyond that are predictions fed back.
-        """
-        network, confidence = self.networks[index], self.confidence[index]
-        logits = prediction.logits
-        yield confidence.probability(logits, 0)
-        if not self._feeds_back(index, lookahead):
-            for step in range(lookahead):
-                yield confidence.probability(prediction.ahead[:, step], step + 1)  # type: ignore[index]
-            return
-        assert state is not None
-        before = state.snapshot()
-        for step in range(1, lookahead + 1):
-            logits = network.step(feedback(logits, self.top_k, self.psi), state).logits
-            yield confidence.probability(logits, step)
-        state.restore(before)
+    def _follow(self, index: int) -> Running:
+        """A range's network on the request, which has begun; made when it is first needed, as its weights then are."""
+        found = self._running[index]
+        if found is None:
+            found = self._running[index] = running(self.networks[index], self.psi)
+        self._begun[index] = True
+        return found
 
     def _index(self, first_layer: int, last_layer: int) -> int:
         if (first_layer, last_layer) not in self.ranges:

@@ -1,4 +1,4 @@
-"""What of a predictor's time is arithmetic: the products of its matrices, without PyTorch's share for each operator."""
+"""What a predictor that runs in the C++ core would take in PyTorch, operator by operator."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import time
 import numpy as np
 
 from seqmoe.predictor.base import Predictor
+from seqmoe.predictor.mamba2.core import stepper_of
+from seqmoe.predictor.running import TorchRunning
 from seqmoe.predictor.trained import TrainedPredictor
 
-_ROUNDS = 40
+_ROUNDS, _WARM_UP = 20, 3
 
 
-def arithmetic_seconds(predictor: Predictor | None, lookahead: int) -> float | None:
-    """Seconds that the matrix-vector products of one decode step's forecasts take in numpy, median of some rounds.
+def pytorch_seconds(predictor: Predictor | None, lookahead: int) -> float | None:
+    """Seconds that one decode step's forecasts take in PyTorch, with a rollout of ``lookahead``: median of some rounds.
 
-    Each range's network runs once for the next step and ``lookahead`` times for the rollout. It is what a step in the
-    core could not go below by much; None for predictors that are no networks.
+    Each range's network takes in a step and forecasts, on a state of its own and with nothing else in between. None for
+    predictors that do not run in the core, for which there is nothing to compare.
     """
-    if not isinstance(predictor, TrainedPredictor):
+    if not isinstance(predictor, TrainedPredictor) or not predictor.psi:
         return None
-    matrices = [
-        tensor.detach().float().cpu().numpy()
-        for network in predictor.networks
-        for tensor in network.parameters()
-        if tensor.dim() == 2
-    ]
-    vectors = [(np.ones(m.shape[1], np.float32), np.empty(m.shape[0], np.float32)) for m in matrices]
+    if any(stepper_of(network) is None for network in predictor.networks):
+        return None
+    followers = [TorchRunning(network, predictor.psi) for network in predictor.networks]
+    rows = [np.full((network.shape.layers, predictor.experts), 1 / predictor.experts, np.float32)
+            for network in predictor.networks]  # fmt: skip
     seconds = []
-    for _ in range(_ROUNDS):
+    for _ in range(_WARM_UP + _ROUNDS):
         begun = time.perf_counter()
-        for _ in range(lookahead + 1):
-            for matrix, (vector, out) in zip(matrices, vectors, strict=True):
-                np.dot(matrix, vector, out=out)
+        for follower, row, confidence in zip(followers, rows, predictor.confidence, strict=True):
+            follower.observe(row)
+            follower.forecast(lookahead, confidence)
         seconds.append(time.perf_counter() - begun)
-    return float(np.median(seconds))
+    return float(np.median(seconds[_WARM_UP:]))

@@ -28,7 +28,7 @@ from seqmoe.runtime.dilation import HEAVIEST, emulation_of
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
-from seqmoe.runtime.predictor_cost import arithmetic_seconds
+from seqmoe.runtime.predictor_cost import pytorch_seconds
 from seqmoe.runtime.profile import profile_for
 from seqmoe.runtime.protocol import Request, parse_request
 from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner
@@ -109,16 +109,16 @@ class Worker:
     def _tell_parts(
         self, engine: Engine, spec: SystemSpec, predictor: Predictor | None, link: Emulation | None
     ) -> None:
-        """Where the time of the decode steps went, and what of the predictor's is arithmetic."""
+        """Where the time of the decode steps went, and what the predictor's would be in PyTorch."""
         steps = engine.timers.steps()
         if not len(steps):
             return
         for name, value in engine.timers.breakdown().as_dict().items():
             self._stat(name, value)
         self._stat("timed_steps", len(steps))
-        arithmetic = arithmetic_seconds(predictor, spec.lookahead)
-        if arithmetic is not None:
-            self._stat("predictor_arithmetic_seconds", arithmetic * len(steps))
+        in_pytorch = pytorch_seconds(predictor, spec.lookahead)
+        if in_pytorch is not None:
+            self._stat("predictor_pytorch_seconds", in_pytorch * len(steps))
         if link is not None:
             self._stat("overlap_ratio", link.overlap_ratio)
             self._stat("link_seconds_per_expert", link.link_seconds_per_expert)

@@ -39,7 +39,7 @@ def steps(other=0.01):
             if point.system != "seqmoe":
                 stats["predictor_seconds"] = 0.0
             elif point.predictor == "mamba2":
-                stats["predictor_arithmetic_seconds"] = 0.02 * scale
+                stats["predictor_pytorch_seconds"] = 0.7 * scale
             found.append(record(point, repeat=repeat, stats=stats | {"timed_steps": 100, "hit_rate": 0.9}))
     return found
 
@@ -73,16 +73,16 @@ def test_shares_are_medians_of_a_steps_parts_and_add_up() -> None:
     row = next(row for row in figure.rows if row.title == "SeqMoE, Mamba2" and row.residency == 0.45)
     assert row.shares == pytest.approx(SHARES) and sum(row.shares.values()) == pytest.approx(1)
     assert row.step_seconds == pytest.approx(0.02)
-    assert row.arithmetic == pytest.approx(0.02) and row.saved == pytest.approx(0.18)
+    assert row.pytorch == pytest.approx(0.7) and row.times == pytest.approx(3.5)
     assert figure.rows[-1].title == "FullLoad"
     cheap = next(row for row in figure.rows if row.title == "SeqMoE, first-order")
-    assert np.isnan(cheap.arithmetic)
+    assert np.isnan(cheap.pytorch)
 
 
 def test_words_set_ours_beside_the_papers_and_name_what_is_in_no_part() -> None:
     first, second = Figure9(steps(), claims(HOME)).sentences()
     assert "20.00% + management 5.00% = 25.0%" in first and "3.46% + 2.05%" in first
-    assert "up to 18.0% shorter" in second
+    assert "3.5 times as long" in second and "70.0% of this step" in second
     assert "is in no part" in Figure9(steps(other=0.2), claims(HOME)).sentences()[-1]
 
 

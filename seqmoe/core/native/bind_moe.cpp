@@ -1,4 +1,3 @@
-#include <string>
 #include <string_view>
 
 #include <nanobind/stl/optional.h>
@@ -13,16 +12,6 @@ namespace seqmoe {
 using namespace nb::literals;
 
 namespace {
-
-MoeKernel* kernel_of(std::string_view name) {
-  std::string available;
-  for (const InstructionSet& set : instruction_sets()) {
-    if (name.empty() || name == set.name) return set.kernel;
-    available += std::string(available.empty() ? "" : ", ") + set.name;
-  }
-  throw std::invalid_argument("instructions must be one of " + available + " on this machine, not '" +
-                              std::string(name) + "'");
-}
 
 // noconvert: a conversion would copy a whole pool, or write the result into a copy.
 void bind_experts(nb::module_& module) {
@@ -47,7 +36,7 @@ void bind_experts(nb::module_& module) {
             bias_of(gate_up_bias, type, down.shape(0), 2 * width, "gate_up_bias must be [S, 2I]"),
             bias_of(down_bias, type, down.shape(0), hidden, "down_bias must be [S, H]"),
             slots.data(), weights.data(), contribution.data(), activation_of(activation, limit, alpha), limit, alpha};
-        MoeKernel* const kernel = kernel_of(instructions);
+        MoeKernel* const kernel = instruction_set(instructions).kernel;
         nb::gil_scoped_release unlocked;
         kernel(call);
       },

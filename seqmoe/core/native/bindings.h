@@ -37,5 +37,6 @@ void bind_functions(nb::module_& module);
 void bind_loop(nb::module_& module);
 void bind_step(nb::module_& module);
 void bind_moe(nb::module_& module);
+void bind_mamba2(nb::module_& module);
 
 }  // namespace seqmoe

@@ -1,7 +1,7 @@
 #include "bindings.h"
 
 NB_MODULE(_native, module) {
-  module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop and CPU kernel of seqmoe.core.";
+  module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop, CPU kernel and Mamba2 step of seqmoe.core.";
   seqmoe::bind_slots(module);
   seqmoe::bind_link(module);
   seqmoe::bind_pipeline(module);
@@ -9,4 +9,5 @@ NB_MODULE(_native, module) {
   seqmoe::bind_loop(module);
   seqmoe::bind_step(module);
   seqmoe::bind_moe(module);
+  seqmoe::bind_mamba2(module);
 }

@@ -1,6 +1,8 @@
 #include "moe.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "moe_kernel.h"
 
@@ -42,6 +44,16 @@ std::vector<InstructionSet> detect() {
 const std::vector<InstructionSet>& instruction_sets() {
   static const std::vector<InstructionSet> sets = detect();
   return sets;
+}
+
+const InstructionSet& instruction_set(std::string_view name) {
+  std::string available;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (name.empty() || name == set.name) return set;
+    available += std::string(available.empty() ? "" : ", ") + set.name;
+  }
+  throw std::invalid_argument("instructions must be one of " + available + " on this machine, not '" +
+                              std::string(name) + "'");
 }
 
 void reduce_contributions(size_t tokens, size_t choices, size_t hidden, const float* contribution, float* out) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace seqmoe {
@@ -47,6 +48,9 @@ struct InstructionSet {
 // What this machine can run, the fastest first. avx512 and avx2 agree bit for bit; portable, where multiplication and
 // addition are not fused, within float32's rounding.
 const std::vector<InstructionSet>& instruction_sets();
+
+// One of them by its name, the fastest if it is empty; std::invalid_argument for any other name.
+const InstructionSet& instruction_set(std::string_view name);
 
 // out[t] = contribution[t, 0] + contribution[t, 1] + ..., in that order.
 void reduce_contributions(size_t tokens, size_t choices, size_t hidden, const float* contribution, float* out);
