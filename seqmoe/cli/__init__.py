@@ -14,6 +14,7 @@ from seqmoe.cli import (
     trace,
     trace_collect,
     trace_synth,
+    verdict,
 )
 from seqmoe.cli.base import app
 
@@ -32,4 +33,5 @@ __all__ = [
     "trace",
     "trace_collect",
     "trace_synth",
+    "verdict",
 ]

@@ -6,18 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from seqmoe.harness.studies.record import ReplayRecord, latest_of_cells
 from seqmoe.report import style
 from seqmoe.simulate.policies import policy_of
-from seqmoe.simulate.rows import LEAST_BATCHES, ReplayRow
+from seqmoe.simulate.rows import ReplayRow, ahead
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.replay import UNLIMITED
 from seqmoe.spec.study import REFERENCE
 
 NO_LINK = ""
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,14 +34,7 @@ class Replayed:
 
         None where the batches are too few for one (`seqmoe.simulate.rows.LEAST_BATCHES`).
         """
-        mine, theirs = np.array(self.row.batches), np.array(other.row.batches)
-        count = len(mine)
-        if count < LEAST_BATCHES:
-            return None
-        picks = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
-        rates = [(picks @ pairs)[:, 0] / (picks @ pairs)[:, 1] for pairs in (mine, theirs)]
-        low, high = np.percentile(100 * (rates[0] - rates[1]), [2.5, 97.5])
-        return float(low), float(high)
+        return ahead(self.row, other.row)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

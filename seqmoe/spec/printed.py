@@ -40,10 +40,14 @@ def figure6_bars(home: Home) -> tuple[Bar, ...]:
     )
 
 
+def claim_rows(home: Home) -> list[dict[str, str]]:
+    """The rows of claims.csv as they stand."""
+    return _rows(home.paper / "claims.csv")
+
+
 def claim_values(home: Home) -> dict[str, float]:
     """The values of the claims that have one, by their ids."""
-    rows = _rows(home.paper / "claims.csv")
-    return {row["id"]: float(row["value"]) for row in rows if row["value"]}
+    return {row["id"]: float(row["value"]) for row in claim_rows(home) if row["value"]}
 
 
 def claim_value(claims: dict[str, float], name: str) -> float:
