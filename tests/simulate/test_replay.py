@@ -218,6 +218,15 @@ def test_warm_up_steps_are_run_and_not_counted():
         replay_traces(tiny, ["lru"], [0.4], ReplayOptions(warm_up=50))
 
 
+def test_the_bound_is_strict_only_where_everything_counts():
+    # One request whose misses LFU has more of, but the larger part of them before the first counted step.
+    tiny = traces(seed=15, count=1, steps=14, prefill=0)
+    lfu, bound = replay_traces(tiny, ["lfu", "belady"], [0.4], ReplayOptions(warm_up=10))
+    assert lfu.hits > bound.hits
+    lfu, bound = replay_traces(tiny, ["lfu", "belady"], [0.4])
+    assert lfu.hits < bound.hits
+
+
 @pytest.mark.parametrize(
     ("policies", "options", "changes", "message"),
     [
