@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from baselines._shared.numa import numa_policy
+
 PROTOCOL = 1
 # Token events wait at most this long for company, so that writing them does not compete with decoding.
 _FLUSH_SECONDS = 0.1
@@ -152,8 +154,8 @@ def serve(handler: Callable[[Request, Events], None]) -> int:
     """Serve requests from stdin in order until it ends; returns the process's exit code.
 
     File descriptor 1 is moved away first: whatever a library prints goes to stderr, and stdout stays JSON. A handler
-    that returns has succeeded; a `Refusal` is reported as it is, a `MemoryError` as oom, anything else as a crash.
-    A sweep that is killed takes the worker along.
+    that returns has succeeded, and threads and NUMA policy are added to what it told; a `Refusal` is reported as it is,
+    a `MemoryError` as oom, anything else as a crash. A sweep that is killed takes the worker along.
     """
     end_with_parent()
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -163,7 +165,10 @@ def serve(handler: Callable[[Request, Events], None]) -> int:
             continue
         events = Events(stream)
         try:
-            handler(parse_request(line), events)
+            request = parse_request(line)
+            handler(request, events)
+            events.stat("threads", request.threads)
+            events.stat("numa", numa_policy())
             events.done()
         except Refusal as refusal:
             events.error(refusal)

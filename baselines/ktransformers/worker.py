@@ -30,7 +30,6 @@ def handle(request: Request, events: Events) -> None:
         server.wait_ready(port, "/health_generate")
         events.ready()
         run_prompts(request, events, lambda prompt, tokens: generate(port, prompt, tokens))
-    events.stat("threads", request.threads)
     events.stat("version", checks.version("sglang-kt", "ktransformers"))
     events.stat("resident_bytes", int(request.residency * checks.expert_bytes(Path(request.model_path))))
     events.stat("end_of_text", "masked")

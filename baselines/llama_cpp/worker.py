@@ -84,7 +84,6 @@ def _check_device(log: str, placement: Placement) -> None:
 
 
 def _report(events: Events, request: Request, placement: Placement, header: Header, backend: str, log: str) -> None:
-    events.stat("threads", request.threads)
     events.stat("version", checks.version("xllamacpp" if backend == "xllamacpp" else "llama-cpp-python"))
     events.stat("resident_bytes", placement.resident_bytes)
     events.stat("expert_bytes", header.total_expert_bytes)

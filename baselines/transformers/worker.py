@@ -31,7 +31,6 @@ def handle(request: Request, events: Events) -> None:
     events.ready()
     run_prompts(request, events, engine.generate)
     size = checks.expert_bytes(Path(request.model_path))
-    events.stat("threads", request.threads)
     events.stat("version", checks.version("transformers"))
     events.stat("resident_bytes", size)
     events.stat("dtype", engine.dtype)

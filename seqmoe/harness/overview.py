@@ -52,7 +52,8 @@ def _state(baseline: Baseline, profile: str | None, found: SelfTest) -> str:
     if baseline.kernel is not None:
         command = "" if profile else f"; nox -s {baseline.session}"
         return f"kernel only ({'installed' if profile else 'not installed'}{command}): the system needs an NVIDIA GPU"
-    return f"needs an NVIDIA GPU: {found.status.reason}"
+    trial = f"; the quick profile installs {baseline.trial.about}" if baseline.trial else ""
+    return f"needs an NVIDIA GPU: {found.status.reason}{trial}"
 
 
 def _models(baseline: Baseline) -> str:

@@ -9,7 +9,7 @@ from seqmoe.harness import environments
 from seqmoe.harness.devices import Devices
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.fingerprint import fingerprint
-from seqmoe.harness.kernels import run_kernel
+from seqmoe.harness.kernels import run_kernel, run_trial
 from seqmoe.harness.launch import HomeLauncher
 from seqmoe.harness.plan import Run
 from seqmoe.harness.record import Status
@@ -26,7 +26,8 @@ class SelfTest:
     """Outcome of a self-test; ``tokens`` counts what was really generated.
 
     ``tried`` says whether the baseline was started; an ``ok`` without it means only that nothing stands in the way.
-    ``kernel`` is what its kernel printed, where the system cannot run here but that part of it did.
+    ``kernel`` is what its kernel printed, where the system cannot run here but that part of it did; ``trial`` what the
+    installed package said, where not even that can.
     """
 
     name: str
@@ -34,6 +35,7 @@ class SelfTest:
     tokens: int
     tried: bool
     kernel: str = ""
+    trial: str = ""
 
     @property
     def works(self) -> bool:
@@ -49,13 +51,14 @@ class SelfTest:
             return f"{self.name}: installed, not tried"
         if self.status.ok:
             return f"{self.name}: works here ({self.tokens} tokens of the reference model at full load)"
-        hint = f"; {self.status.hint}" if self.status.hint else ""
-        return f"{self.name}: {self.status.kind}: {self.status.reason}{hint}"
+        more = "".join(f"; {text}" for text in (self.trial, self.status.hint) if text)
+        return f"{self.name}: {self.status.kind}: {self.status.reason}{more}"
 
     def as_dict(self) -> dict[str, str | int | bool]:
         """Plain values for JSON."""
         status = {"status": self.status.kind, "reason": self.status.reason, "hint": self.status.hint}
-        return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried, "kernel": self.kernel}
+        parts = {"kernel": self.kernel, "trial": self.trial}
+        return {"name": self.name, **status, "tokens": self.tokens, "tried": self.tried, **parts}
 
 
 def install_and_test(
@@ -63,16 +66,16 @@ def install_and_test(
 ) -> SelfTest:
     """Make the environment of ``profile`` (see `seqmoe.harness.environments.install`), then run the self-test.
 
-    Where the capability matrix leaves nothing that could run on this host, nothing is fetched but the kernel that the
-    baseline declares, if any; the outcome is ``unsupported``. An installation that fails is ``not_installed``, with the
-    last words of the failing command.
+    Where the capability matrix leaves nothing that could run on this host, nothing is fetched but the kernel or the
+    trial that the baseline declares, if any; the outcome is ``unsupported``. An installation that fails is
+    ``not_installed``, with the last words of the failing command.
     """
     environments.require_profile(profile)
     environment = fingerprint(home)
     if Devices(home, environment).never_here(baseline, profile):
         refusal = HomeLauncher(home, environment).obstacle(_cell(baseline))
         if refusal is not None and refusal.kind == "unsupported":
-            return _kernel_only(baseline, home, refusal, progress)
+            return _parts_only(baseline, home, refusal, progress)
     try:
         environments.install(baseline, home, profile, progress)
     except environments.InstallError as error:
@@ -80,16 +83,17 @@ def install_and_test(
     return self_test(baseline, home, run=True)
 
 
-def _kernel_only(baseline: Baseline, home: Home, refusal: Status, progress: Callable[[str], None]) -> SelfTest:
-    """The system cannot run here: install and run the part that can, if one is declared."""
-    if baseline.kernel is None:
+def _parts_only(baseline: Baseline, home: Home, refusal: Status, progress: Callable[[str], None]) -> SelfTest:
+    """The system cannot run here: install and run the part that can, or ask what installs, if one is declared."""
+    if baseline.kernel is None and baseline.trial is None:
         return SelfTest(baseline.name, refusal, 0, tried=False)
     try:
         environments.install(baseline, home, "quick", progress)
-        found = run_kernel(baseline, home)
+        kernel = run_kernel(baseline, home) if baseline.kernel else ""
+        trial = run_trial(baseline, home) if baseline.trial else ""
     except environments.InstallError as error:
         return SelfTest(baseline.name, Status("not_installed", error.reason, error.hint), 0, tried=False)
-    return SelfTest(baseline.name, refusal, 0, tried=True, kernel=found)
+    return SelfTest(baseline.name, refusal, 0, tried=bool(kernel), kernel=kernel, trial=trial)
 
 
 def self_test(baseline: Baseline, home: Home, run: bool, threads: int = 1, timeout: float = 600.0) -> SelfTest:

@@ -63,6 +63,21 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What of the quick profile can be asked where the system cannot run, so that the answer is the package's own.
+
+    ``command`` is a program of the environment with its arguments, ``about`` says what was installed.
+    """
+
+    command: tuple[str, ...]
+    about: str
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise ValueError('command is empty; name a program of the environment, for example ["ft", "--version"]')
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """The same system on other weights, a row of its own in every table. ``gguf`` is the type of its matrices."""
 
@@ -79,9 +94,9 @@ class Baseline:
 
     ``requirements`` names one file per profile, ``bare`` what the profile installs without its dependencies, ``remove``
     packages that are uninstalled afterwards. ``kernel`` is the part that the quick profile runs where the system cannot
-    run, ``variants`` are named beside it in suites. ``residency``, ``hit_rate``, ``needs`` and ``install`` are for
-    people: how residency maps to its flags, where a hit rate comes from, what the machine must have, and the command
-    that installs it.
+    run, ``trial`` what is asked where there is not even that, ``variants`` are named beside it in suites.
+    ``residency``, ``hit_rate``, ``needs`` and ``install`` are for people: how residency maps to its flags, where a hit
+    rate comes from, what the machine must have, and the command that installs it.
     """
 
     name: str
@@ -100,6 +115,7 @@ class Baseline:
     remove: tuple[str, ...] = ()
     bare: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kernel: Kernel | None = None
+    trial: Trial | None = None
     variants: dict[str, Variant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,6 +126,8 @@ class Baseline:
         for profile in self.bare:
             if profile not in PROFILES:
                 raise ValueError(f"bare: {profile!r} is no profile; {nearest(profile, PROFILES)}")
+        if self.kernel and self.trial:
+            raise ValueError("kernel and trial: a kernel already says what works here; leave trial out")
         if self.variants and self.model_format != "gguf":
             raise ValueError(f"variants: their key gguf means nothing to a system that loads {self.model_format!r}")
         programs = ("worker.py", *([self.kernel.program] if self.kernel else []))

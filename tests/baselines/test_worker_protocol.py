@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import threading
 from pathlib import Path
@@ -41,7 +42,6 @@ COUNTING = """
             yield Token(sum(prompt) + index, time.perf_counter_ns())
     events.ready()
     run_prompts(request, events, generate)
-    events.stat("threads", request.threads)
     events.missing("hit_rate", "none here")
 """
 
@@ -49,12 +49,28 @@ COUNTING = """
 def test_a_request_becomes_events_in_order(worker, run_worker, request_table):
     events, _ = run_worker(worker(COUNTING), request_table)
     kinds = [event["event"] for event in events]
-    assert kinds == ["ready", *(["request"] + ["token"] * 4) * 2, "stat", "stat", "done"]
+    assert kinds == ["ready", *(["request"] + ["token"] * 4) * 2, "stat", "stat", "stat", "done"]
     tokens = [(event["prompt"], event["token"]) for event in events if event["event"] == "token"]
     assert tokens == [(0, 6 + i) for i in range(4)] + [(1, 9 + i) for i in range(4)]
     times = [event["time_ns"] for event in events if "time_ns" in event]
     assert times == sorted(times)
-    assert events[-2] == {"event": "stat", "name": "hit_rate", "missing": "none here"}
+    assert events[-4] == {"event": "stat", "name": "hit_rate", "missing": "none here"}
+    assert events[-3] == {"event": "stat", "name": "threads", "value": 1}
+
+
+def test_every_worker_tells_its_threads_and_numa_policy_whatever_its_system_tells(worker, run_worker, request_table):
+    events, _ = run_worker(worker("events.ready()"), request_table | {"threads": 3})
+    told = {event["name"]: event["value"] for event in events if event["event"] == "stat"}
+    status = Path("/proc/self/status").read_text()
+    assert told == {
+        "threads": 3,
+        "numa": {
+            "policy": told["numa"]["policy"],
+            "nodes": re.search(r"Mems_allowed_list:\s*(\S+)", status)[1],
+            "cpus": re.search(r"Cpus_allowed_list:\s*(\S+)", status)[1],
+        },
+    }
+    assert told["numa"]["policy"] in ("default", "local", "preferred", "interleave", "bind", "unknown")
 
 
 def test_requests_are_served_in_order_until_the_end_of_input(worker, run_worker, request_table):
@@ -67,7 +83,7 @@ def test_requests_are_served_in_order_until_the_end_of_input(worker, run_worker,
 def test_what_libraries_print_does_not_reach_stdout(worker, run_worker, request_table):
     noisy = 'print("python")\nsys.stdout.flush()\nos.write(1, b"C library\\n")\nos.system("echo child")'
     events, errors = run_worker(worker(noisy), request_table)
-    assert events == [{"event": "done"}]
+    assert [event["event"] for event in events] == ["stat", "stat", "done"]
     assert {"python", "C library", "child"} <= set(errors.splitlines())
 
 

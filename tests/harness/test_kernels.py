@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 from harness_samples import write_baseline
@@ -27,7 +29,7 @@ def rival(home, monkeypatch):
     write_baseline(home, '["cuda"]')
     monkeypatch.setattr(testing, "fingerprint", lambda home: {"gpus": []})
     monkeypatch.setattr(environments, "install", lambda *_: None)
-    monkeypatch.setattr(kernels, "environment_python", lambda *_: sys.executable)
+    monkeypatch.setattr(kernels, "environment_python", lambda *_: Path(sys.executable))
     declared = home.baselines / "rival" / "baseline.toml"
 
     def declare(source, text=DECLARED):
@@ -71,6 +73,38 @@ def test_a_program_that_is_not_there_is_refused(rival):
 def test_a_profile_that_no_baseline_has_is_refused(rival):
     with pytest.raises(InputError, match="bare: 'quik' is no profile"):
         rival("", DECLARED.replace("quick", "quik"))
+
+
+TRIAL = '[bare]\nquick = ["part==1.0"]\n[trial]\ncommand = {command}\nabout = "the package alone"\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("print('a'); print('part 1.0')", "part 1.0"), ("import nothing_there", "ModuleNotFoundError: ")]
+)
+def test_what_installs_is_asked_and_the_system_stays_unsupported(home, rival, monkeypatch, code, said):
+    installed = []
+    monkeypatch.setattr(environments, "install", lambda baseline, home, profile, *_: installed.append(profile))
+    command = json.dumps([Path(sys.executable).name, "-c", code])
+    baseline = rival("", TRIAL.format(command=command))
+    found = install_and_test(baseline, home)
+    assert (found.works, found.status.kind, found.tried, installed) == (False, "unsupported", False, ["quick"])
+    assert found.line.startswith(f"Rival: unsupported: {found.status.reason}; the package alone; `")
+    assert f"says: {said}" in found.line and found.as_dict()["trial"] in found.line
+    assert overview(baseline, home, found).state.endswith("the quick profile installs the package alone")
+
+
+def test_a_trial_without_its_program_is_not_installed(home, rival):
+    found = install_and_test(rival("", TRIAL.format(command='["no-such-program"]')), home)
+    assert (found.status.kind, found.trial) == ("not_installed", "")
+    assert "has no program 'no-such-program'" in found.status.reason
+
+
+def test_a_trial_beside_a_kernel_or_without_a_command_is_refused(home, rival):
+    with pytest.raises(InputError, match="leave trial out"):
+        rival("", DECLARED + "[trial]" + TRIAL.format(command='["x"]').partition("[trial]")[2])
+    write_baseline(home, '["cuda"]')
+    with pytest.raises(InputError, match="command is empty"):
+        rival("", TRIAL.format(command="[]"))
 
 
 def test_the_overview_says_what_is_there_and_how_to_get_the_rest(home, rival):
