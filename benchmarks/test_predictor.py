@@ -1,6 +1,8 @@
-"""What a forecast costs per token: one step and an eight-step rollout, beside Transformers' Mamba2 mixer.
+"""What a forecast costs per token, in the core, in PyTorch and through Transformers' Mamba2 mixer.
 
-The floor of a step is one pass over its weights and its state, as the sum of that many float32.
+The floor of a step is one pass over its weights and its state, as the sum of that many float32. That of a rollout is
+one for each of its steps, without the matrices that it need not read: the input's, of which few columns are active, and
+the head of discounted use, which is read once.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from transformers import DynamicCache, Mamba2Config
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer as TransformersMixer
 
 from seqmoe.predictor.confidence import Confidence
+from seqmoe.predictor.mamba2.core import stepper_of
 from seqmoe.predictor.mamba2.mixer import Mamba2Mixer, MixerShape
 from seqmoe.predictor.network import NetworkShape, SequenceNetwork, feedback
-from seqmoe.predictor.trained import TrainedPredictor
+from seqmoe.predictor.running import CoreRunning, Running, TorchRunning
 
 # GPT-OSS-20B's routing, and the sizes that training chooses for it: two predictors of half the layers each.
-LAYERS, EXPERTS, TOP_K, HIDDEN, LOOKAHEAD = 24, 32, 4, 384, 7
+LAYERS, EXPERTS, TOP_K, HIDDEN, LOOKAHEAD = 24, 32, 4, 384, 8
 RANGES = ((0, LAYERS // 2), (LAYERS // 2, LAYERS))
 
 
@@ -92,54 +95,79 @@ def test_step(benchmark, way, hidden):
 
 
 @pytest.fixture(scope="module")
-def predictor() -> TrainedPredictor:
+def networks() -> list[SequenceNetwork]:
     torch.manual_seed(0)
-    networks = [
-        SequenceNetwork(NetworkShape("mamba2", last - first, EXPERTS, TOP_K, HIDDEN, 1)) for first, last in RANGES
+    return [
+        SequenceNetwork(NetworkShape("mamba2", last - first, EXPERTS, TOP_K, HIDDEN, 1)).eval()
+        for first, last in RANGES
     ]
-    return TrainedPredictor("mamba2", RANGES, networks, [Confidence.uncalibrated(TOP_K)] * 2)
 
 
-@pytest.mark.benchmark(group="one step and a rollout of eight, two predictors, per token")
-@pytest.mark.parametrize("way", ["ours", "transformers", "discounted_use"])
-@torch.inference_mode()
-def test_forecast(benchmark, predictor, way):
-    torch.set_num_threads(1)
+class _ThroughTransformers:
+    """A network whose mixer is Transformers', with the same rollout."""
+
+    def __init__(self, network: SequenceNetwork) -> None:
+        self._network, self._mixer = network, _TransformersMixers(network.trunk.mixers[0])
+
+    def observe(self, activation: np.ndarray) -> None:
+        self._logits = self._step(torch.from_numpy(activation[None]))
+
+    def forecast(self, lookahead: int, confidence: Confidence) -> tuple[np.ndarray, None]:
+        logits, before = self._logits, self._mixer.snapshot()
+        rows = [confidence.probability(logits, 0)[0]]
+        for step in range(1, lookahead + 1):
+            logits = self._step(feedback(logits, TOP_K))
+            rows.append(confidence.probability(logits, step)[0])
+        self._mixer.restore(before)
+        return torch.stack(rows).numpy(), None
+
+    def _step(self, read: torch.Tensor) -> torch.Tensor:
+        trunk = self._network.trunk
+        hidden = self._network._embed(read)
+        hidden = hidden + self._mixer.step(trunk._norm(0, hidden))
+        return self._network._predict(trunk._norm(-1, hidden)).logits
+
+
+def _follower(way: str, network: SequenceNetwork) -> Running | _ThroughTransformers:
+    if way == "transformers":
+        return _ThroughTransformers(network)
+    return TorchRunning(network, True) if way == "pytorch" else CoreRunning(network, stepper_of(network))
+
+
+def _activation() -> np.ndarray:
     rng = np.random.default_rng(0)
     row = np.zeros((LAYERS, EXPERTS), dtype=np.float32)
-    np.put_along_axis(row, rng.permuted(np.tile(np.arange(EXPERTS), (LAYERS, 1)), axis=1)[:, :TOP_K], 1 / TOP_K, 1)
-    peers = [_TransformersMixers(network.trunk.mixers[0]) for network in predictor.networks]
+    chosen = rng.permuted(np.tile(np.arange(EXPERTS), (LAYERS, 1)), axis=1)[:, :TOP_K]
+    np.put_along_axis(row, chosen, 1 / TOP_K, 1)
+    return row
 
-    def ours(lookahead: int) -> list[np.ndarray]:
+
+@pytest.mark.benchmark(group="a step and a rollout of eight, two networks, per token")
+@pytest.mark.parametrize("way", ["core", "pytorch", "transformers", "floor", "discounted_use"])
+@torch.inference_mode()
+def test_forecast(benchmark, networks, way):
+    torch.set_num_threads(1)
+    row, confidence = _activation(), Confidence.uncalibrated(TOP_K)
+
+    def forecasts(followers, lookahead: int) -> list[np.ndarray]:
         rows = []
-        for first, last in RANGES:
-            predictor.observe(row, first, last)
-            rows.append(predictor.forecast(first, last, lookahead).probability)
+        for (first, last), follower in zip(RANGES, followers, strict=True):
+            follower.observe(row[first:last])
+            rows.append(follower.forecast(lookahead, confidence)[0])
         return rows
 
-    def through_transformers() -> list[np.ndarray]:
-        rows = []
-        for (first, last), network, peer in zip(RANGES, predictor.networks, peers, strict=True):
-            trunk, confidence = network.trunk, Confidence.uncalibrated(TOP_K)
-            read, probability = torch.from_numpy(row[None, first:last]), []
-            before = None
-            for step in range(LOOKAHEAD + 1):
-                hidden = network._embed(read)
-                hidden = hidden + peer.step(trunk._norm(0, hidden))
-                logits = network._predict(trunk._norm(-1, hidden)).logits
-                before = peer.snapshot() if before is None else before
-                probability.append(confidence.probability(logits, step)[0])
-                read = feedback(logits, TOP_K)
-            peer.restore(before)
-            rows.append(torch.stack(probability).numpy())
-        return rows
-
-    predictor.reset()
-    for mine, other in zip(ours(LOOKAHEAD), through_transformers(), strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-4)
-    if way == "ours":
-        benchmark(ours, LOOKAHEAD)
-    elif way == "transformers":
-        benchmark(through_transformers)
-    else:  # the direct head needs no rollout
-        benchmark(ours, 0)
+    made = {name: [_follower(name, network) for network in networks] for name in ("core", "pytorch", "transformers")}
+    expected = forecasts(made["transformers"], LOOKAHEAD)
+    for name in ("core", "pytorch"):  # the same forecasts, before anything is timed
+        for mine, other in zip(forecasts(made[name], LOOKAHEAD), expected, strict=True):
+            np.testing.assert_allclose(mine, other, atol=1e-4)
+    if way == "floor":
+        states = [network.new_state(1).mixers[0].scan for network in networks]
+        mixers = [network.trunk.mixers[0] for network in networks]
+        numbers = [part.weight for mixer in mixers for part in (mixer.in_proj, mixer.out_proj)] + states
+        numbers += [network.leave.weight for network in networks]
+        benchmark(lambda: [tensor.sum() for _ in range(LOOKAHEAD + 1) for tensor in numbers])
+    elif way == "discounted_use":  # the direct head needs no rollout
+        benchmark(forecasts, made["core"], 0)
+    else:
+        benchmark(forecasts, made[way], LOOKAHEAD)
