@@ -21,8 +21,9 @@ from scipy.signal import lfilter
 
 Floats = NDArray[np.float32]
 
-# A topic is forgotten in some 200 tokens.
-TOPIC_MEMORY = 0.995
+# A topic is forgotten in some 2,000 tokens. Of 0.995, 0.998 and 0.9995 this comes nearest to the overlap that tokens of
+# one request have in any order (0.242 for 0.302 of GPT-OSS-20B's real routing); LRU's hit rates hardly depend on it.
+TOPIC_MEMORY = 0.9995
 # What affinity is worth besides the step, and how steep that step is.
 _SLOPE, _STEEPNESS = 0.5, 2.0
 
