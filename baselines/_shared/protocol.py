@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from baselines._shared.memory import exhausted
 from baselines._shared.numa import numa_policy
 
 PROTOCOL = 1
@@ -155,7 +156,7 @@ def serve(handler: Callable[[Request, Events], None]) -> int:
 
     File descriptor 1 is moved away first: whatever a library prints goes to stderr, and stdout stays JSON. A handler
     that returns has succeeded, and threads and NUMA policy are added to what it told; a `Refusal` is reported as it is,
-    a `MemoryError` as oom, anything else as a crash. A sweep that is killed takes the worker along.
+    an exhausted memory as oom, anything else as a crash. A sweep that is killed takes the worker along.
     """
     end_with_parent()
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -176,5 +177,7 @@ def serve(handler: Callable[[Request, Events], None]) -> int:
             events.error(Refusal("oom", f"host: {error or 'out of memory'}"))
         except Exception as error:
             traceback.print_exc()
-            events.error(Refusal("crash", f"{type(error).__name__}: {error}"))
+            said = f"{type(error).__name__}: {error}"
+            place = exhausted(said)
+            events.error(Refusal("crash", said) if place is None else Refusal("oom", f"{place}: {said}"))
     return 0

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from baselines._shared.memory import exhausted
 from baselines._shared.protocol import Refusal, end_with_parent
 from baselines._shared.sse import HOST, answers
 
 _GRACE_SECONDS = 10.0
+_END_SECONDS = 1.0
 _TAIL_LINES = 8
 
 
@@ -46,8 +48,15 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        crashed = isinstance(error, Refusal) and error.kind == "crash"
+        if crashed:  # a connection breaks a moment before its server has ended
+            _wait(lambda: self._process.poll() is not None, _END_SECONDS)
+        died = self._process.poll()
         self.stop()
+        tail = self.tail()
         self._folder.cleanup()
+        if isinstance(error, Refusal) and crashed and died is not None and tail not in error.reason:
+            raise _ended(f"{error.reason}; the server ended with code {died}: {tail}", tail) from None
 
     def wait_ready(self, port: int, path: str, containing: str = "", seconds: float = 1800.0) -> None:
         """Wait until ``path`` answers; a server that ends first is a crash (or oom) with the tail of its log."""
@@ -55,8 +64,7 @@ class Server:
         while not answers(port, path, containing):
             if (code := self._process.poll()) is not None:
                 tail = self.tail()
-                kind = "oom" if re.search(r"out of memory|OutOfMemory|bad_alloc", tail) else "crash"
-                raise Refusal(kind, f"the server ended with code {code} before it was ready: {tail}")
+                raise _ended(f"the server ended with code {code} before it was ready: {tail}", tail)
             if time.monotonic() > limit:
                 raise Refusal("crash", f"the server was not ready after {seconds:.0f} s: {self.tail()}")
             time.sleep(0.2)
@@ -81,6 +89,11 @@ class Server:
         """The last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return " | ".join(lines[-_TAIL_LINES:])
+
+
+def _ended(reason: str, tail: str) -> Refusal:
+    place = exhausted(tail)
+    return Refusal("crash", reason) if place is None else Refusal("oom", f"{place}: {reason}")
 
 
 def free_port() -> int:

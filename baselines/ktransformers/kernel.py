@@ -21,7 +21,7 @@ import torch
 from kt_kernel import kt_kernel_ext as native
 
 EXPERTS, TOP_K, HIDDEN, WIDTH = 128, 8, 512, 192
-# A window is shorter than the time that a scheduler leaves a process alone, and comes after a pause, as such a time does.
+# A window is shorter than the time that a scheduler leaves a process alone, and such a time follows a pause.
 WINDOWS, CALLS, WARM_UP = 10, 15, 20
 _PAUSE_SECONDS = 0.05
 _LONGEST = 512

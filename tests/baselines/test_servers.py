@@ -91,11 +91,35 @@ def test_stopping_ends_the_server_and_its_children(serving):
 
 
 def test_a_server_that_dies_while_loading_is_told_with_its_last_words():
-    for words, kind in (("CUDA error: out of memory", "oom"), ("no kernel image", "crash")):
+    for words, kind, place in (
+        ("CUDA error: out of memory", "oom", "device: "),
+        ("cudaHostRegister: out of memory", "oom", "host_pinned: "),
+        ("what:  std::bad_alloc", "oom", "host: "),
+        ("no kernel image, pinned memory is fine", "crash", ""),
+    ):
         with Server([sys.executable, "-c", f"print({words!r}); raise SystemExit(3)"]) as server:
-            with pytest.raises(Refusal, match=f"code 3 .*{words}") as refused:
+            with pytest.raises(Refusal, match=f"^{place}the server ended with code 3 .*{words}") as refused:
                 server.wait_ready(free_port(), "/health", seconds=30)
             assert refused.value.kind == kind
+
+
+def test_a_server_that_dies_while_it_answers_is_told_with_its_last_words(tmp_path):
+    program = tmp_path / "dying.py"
+    answer = "self.send_response(200); self.end_headers(); self.wfile.write(b'{}')"
+    dies = "print('torch.OutOfMemoryError: CUDA out of memory', flush=True); os._exit(4)"
+    program.write_text(
+        "import http.server, os, sys\nclass Handler(http.server.BaseHTTPRequestHandler):\n"
+        f"    def do_GET(self): {answer}\n    def do_POST(self): {dies}\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+    )
+    port = free_port()
+    with (
+        pytest.raises(Refusal, match=r"^device: .*code 4: .*OutOfMemoryError") as refused,
+        Server([sys.executable, str(program), str(port)]) as server,
+    ):
+        server.wait_ready(port, "/health", seconds=30)
+        list(post_stream(port, "/generate", {}))
+    assert refused.value.kind == "oom"
 
 
 def test_a_server_that_never_gets_ready_is_a_crash():

@@ -92,13 +92,23 @@ def test_what_libraries_print_does_not_reach_stdout(worker, run_worker, request_
     [
         ('raise Refusal("unsupported", "no GPU", "buy one")', "unsupported", "no GPU"),
         ('raise MemoryError("90 GB")', "oom", "host: 90 GB"),
+        (
+            'raise RuntimeError("CUDA out of memory. Tried 2 GiB")',
+            "oom",
+            "device: RuntimeError: CUDA out of memory. Tried 2 GiB",
+        ),
+        (
+            'raise RuntimeError("out of memory in cudaHostAlloc")',
+            "oom",
+            "host_pinned: RuntimeError: out of memory in cudaHostAlloc",
+        ),
         ("[][1]", "crash", "IndexError: list index out of range"),
     ],
 )
 def test_a_failure_ends_one_request_and_not_the_worker(worker, run_worker, request_table, body, kind, reason):
     events, errors = run_worker(worker(body), request_table, request_table)
     assert [(event["event"], event["kind"], event["reason"]) for event in events] == [("error", kind, reason)] * 2
-    assert ("Traceback" in errors) == (kind == "crash")
+    assert ("Traceback" in errors) == (kind == "crash" or "RuntimeError" in reason)
 
 
 @pytest.mark.parametrize("emitted", [3, 5])

@@ -9,6 +9,11 @@ import time
 
 SLEEPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
+LAST_WORDS = {
+    "device_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "pinned_memory": "RuntimeError: CUDA error: out of memory in cudaHostAlloc",
+}
+
 
 def emit(**event):
     print(json.dumps(event), flush=True)
@@ -42,6 +47,8 @@ def serve(request, plan):
         os.kill(os.getpid(), signal.SIGKILL)
     elif behaviour == "memory":
         raise MemoryError
+    elif behaviour in LAST_WORDS:
+        sys.exit(LAST_WORDS[behaviour])
     elif behaviour == "garbage":
         print("Loading weights...", flush=True)
         time.sleep(600)

@@ -8,7 +8,7 @@ import pytest
 from harness_samples import SUITE, FakeLauncher, processes_with, write_home, write_predictor
 
 from seqmoe.harness.metrics import Missing, decode_tok_s, tokens_sha256
-from seqmoe.harness.record import Status
+from seqmoe.harness.record import KINDS, OK, Status
 from seqmoe.harness.runner import run_suite
 from seqmoe.harness.same_answer import FULL, compare, workload
 from seqmoe.harness.store import read_records
@@ -118,9 +118,12 @@ def test_a_second_sweep_has_nothing_to_do_and_more_repeats_add_only_theirs(home,
         ("crash", "crash", "the last words of .../place.py"),
         ("killed", "crash", "SIGKILL"),
         ("memory", "oom", "host: "),
+        ("device_memory", "oom", "device: "),
+        ("pinned_memory", "oom", "host_pinned: "),
         ("garbage", "crash", "Loading weights"),
         ("protocol", "crash", "unknown event 'tokens'"),
         ("hang", "hang", "after 3 s"),
+        ("stubborn", "hang", "after 3 s"),
         ("short", "invalid", "prompt 0 emitted 3 tokens where 4 were asked for"),
         ("wrong", "invalid", "answer differs from full load at token 2 of prompt 0"),
         ("unsupported", "unsupported", "said unsupported"),
@@ -147,6 +150,13 @@ def test_a_cell_that_fails_fills_itself_and_leaves_the_rest(home, behaviour, kin
     untried = kind not in ("unsupported", "not_installed") and behaviour != "killed"
     assert [cell.system for cell in again.failed] == (["lru", "lru"] if untried else [])
     assert processes_with(str(home.work)) == []
+
+
+def test_every_status_has_a_worker_that_ends_so() -> None:
+    (mark,) = test_a_cell_that_fails_fills_itself_and_leaves_the_rest.pytestmark
+    assert {OK, *(kind for _, kind, _ in mark.args[1])} == set(KINDS)
+    places = {words.partition(":")[0] for _, kind, words in mark.args[1] if kind == "oom" and ":" in words}
+    assert places == {"device", "host_pinned", "host"}
 
 
 def test_wrapped_systems_may_answer_differently_and_hide_their_tokens(tmp_path) -> None:
