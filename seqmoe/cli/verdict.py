@@ -21,7 +21,7 @@ def verdict(results: _Results = None, gate: _Gate = False, as_json: JsonFlag = F
     """Set every claim of the paper beside what the records here say, with one of five verdicts for each."""
     from seqmoe.harness.claims.sources import read_evidence
     from seqmoe.harness.claims.verdict import NOT_REPRODUCED, REFUTED, counts, judge
-    from seqmoe.report.verdict_table import as_plain, terminal_table
+    from seqmoe.report.verdict_table import as_plain, origins, terminal_table
     from seqmoe.spec.paths import find_home
 
     home = find_home()
@@ -31,7 +31,9 @@ def verdict(results: _Results = None, gate: _Gate = False, as_json: JsonFlag = F
         print_json({"counts": summary, "claims": [as_plain(one) for one in judged]})
     else:
         out.print(terminal_table(judged))
-        out.print(", ".join(f"{number} {name}" for name, number in summary.items()), highlight=False)
+        by = origins(judged)
+        for name, number in summary.items():
+            out.print(f"{number:3} {name}" + (f": {by[name]}" if name in by else ""), highlight=False)
     failed = summary[REFUTED] + summary[NOT_REPRODUCED]
     if gate and failed:
         err.print(f"{failed} claims are refuted or not reproduced", highlight=False)

@@ -13,6 +13,8 @@ from markupsafe import Markup, escape
 
 from seqmoe.report.environments import AnyRecord, environments
 
+_LABELS = {"verdict": "Verdicts"}
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -34,7 +36,7 @@ class Section:
     @property
     def label(self) -> str:
         """The section's number for people."""
-        return f"Figure {self.figure}" if self.figure.isdigit() else "Beside the figures"
+        return f"Figure {self.figure}" if self.figure.isdigit() else _LABELS.get(self.figure, "Beside the figures")
 
 
 def render(sections: Sequence[Section], records: Sequence[AnyRecord], data: Sequence[str] = ()) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +21,7 @@ def number(value: float, unit: str) -> str:
     """A number with its unit: "84.6%", "1.39 experts/layer"; no more digits than mean something."""
     digits = 0 if abs(value) >= 1000 else 2 if abs(value) < 3 else 1
     text = f"{value:.{digits}f}".replace("-", "−")
-    short = {"%": "%", "% at least": "%", "percentage points": " points"}
-    return text + short.get(unit, f" {unit}")
+    return text + _unit(unit)
 
 
 def printed(one: Judged) -> str:
@@ -29,7 +29,7 @@ def printed(one: Judged) -> str:
     if one.claim.value is None:
         return {"sets": "the printed sets"}.get(one.claim.unit, one.claim.unit)
     at_least = "at least " if one.claim.unit.endswith("at least") else ""
-    return at_least + number(one.claim.value, one.claim.unit)
+    return f"{at_least}{one.claim.value:g}{_unit(one.claim.unit)}"
 
 
 def ours(one: Judged, evidence: Evidence) -> str:
@@ -96,6 +96,19 @@ def as_plain(one: Judged) -> dict[str, Any]:
     }
 
 
+def origins(judged: Sequence[Judged]) -> dict[str, str]:
+    """For each verdict that evidence decided, how many by what: "27 simulated, 5 computed, 2 replayed"."""
+    found: dict[str, Counter[str]] = {}
+    for one in judged:
+        if one.deciding is not None:
+            replayed = one.deciding.lane == "simulated" and not one.deciding.synthetic
+            found.setdefault(one.verdict, Counter())["replayed" if replayed else one.deciding.lane] += 1
+    return {
+        verdict: ", ".join(f"{number} {origin}" for origin, number in counter.most_common())
+        for verdict, counter in found.items()
+    }
+
+
 def terminal_table(judged: Sequence[Judged]) -> Table:
     """One line for each claim, in the order of claims.csv."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -114,6 +127,10 @@ def _name(one: Judged) -> Text:
     """The claim's id, its model on a line of its own."""
     short = one.claim.id.removesuffix(f"-{one.claim.model}")
     return Text(short) if short == one.claim.id else Text.assemble(short, (f"\n{one.claim.model}", "dim"))
+
+
+def _unit(unit: str) -> str:
+    return {"%": "%", "% at least": "%", "percentage points": " points"}.get(unit, f" {unit}")
 
 
 def _evidence(one: Judged, evidence: Evidence) -> dict[str, Any]:

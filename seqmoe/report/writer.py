@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seqmoe.harness.claims.verdict import judge
 from seqmoe.harness.record import Record
 from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
@@ -13,6 +14,7 @@ from seqmoe.report.environments import AnyRecord
 from seqmoe.report.page import Section, render
 from seqmoe.report.parts import Part, part2, part3, part4, part6, part7, part8, part9, part_fullload
 from seqmoe.report.table import ShortTable
+from seqmoe.report.verdict_section import section_verdict, verdicts_data
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.files import replacing
@@ -27,6 +29,7 @@ _BESIDE = {"emulated": "fig6"}
 _STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
 _SYSTEMS = {"4": part4, "6": part6, "9": part9, "fullload": part_fullload}
 _DPI = 160
+_VERDICTS = "verdicts.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,10 @@ class Report:
 def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str | None = None) -> Report:
     """Write index.html and, for every figure, figure<n>.png, .svg and .csv to the folder ``out``.
 
-    ``suite`` restricts the report to one suite; without it every figure of the paper that can be drawn has its section,
-    and where nothing was run that says how to. Each file is replaced as a whole, so that a reader, or an interruption,
-    never meets half of one. A ``suite`` that is neither declared nor recorded is an `InputError`.
+    ``suite`` restricts the report to one suite. Without it every figure of the paper that can be drawn has its section,
+    and where nothing was run that says how to; before them are the verdicts on all claims, whose data are verdicts.csv.
+    Each file is replaced as a whole, so that a reader, or an interruption, never meets half of one. A ``suite`` that is
+    neither declared nor recorded is an `InputError`.
     """
     recorded = list(records)
     asked = list(SUITES.items()) if suite is None else [(_figure_of(suite, recorded, home), suite)]
@@ -68,9 +72,17 @@ def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str
     drawn = [part for part in parts if part.drawn or (part.figure == "6") or suite is not None]
     names = [f"{part.section.name}.csv" for part in drawn]
     used = [record for part in parts for record in part.records]
-    page = render([part.section for part in parts], used, names)
+    sections = [part.section for part in parts]
+    judged = judge(home, recorded) if suite is None else []
+    if judged:
+        sections.insert(0, section_verdict(judged))
+        names.insert(0, _VERDICTS)
+    page = render(sections, used, names)
     out.mkdir(parents=True, exist_ok=True)
     files = {part.figure: _write(part, out) for part in drawn}
+    if judged:
+        with replacing(out / _VERDICTS) as partial:
+            verdicts_data(judged).to_csv(partial, index=False)
     path = out / "index.html"
     with replacing(path) as partial:
         partial.write_text(page, encoding="utf-8")

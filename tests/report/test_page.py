@@ -176,9 +176,11 @@ def test_notes_stand_below_the_system_and_need_no_column():
     assert {len(re.findall("<t[hd][ >]", row)) for row in rows} == {8}
 
 
-def test_all_four_files_are_written_and_nothing_is_left_over(report):
+def test_all_files_are_written_and_nothing_is_left_over(report):
     folder = report.page.parent
-    assert sorted(path.name for path in folder.iterdir()) == ["figure6.csv", "figure6.png", "figure6.svg", "index.html"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "figure6.csv", "figure6.png", "figure6.svg", "index.html", "verdicts.csv",
+    ]  # fmt: skip
     assert (
         report.figures["6"].png.read_bytes().startswith(b"\x89PNG")
         and "<svg" in report.figures["6"].svg.read_text()[:600]
