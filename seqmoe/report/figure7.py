@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from seqmoe.report.plot import Plot, Tick, common_ends
-from seqmoe.report.replay_moves import moved_by_layer, moved_by_place
+from seqmoe.report.replay_moves import moved_panels
 from seqmoe.report.replay_plots import NO_LINK, Chosen, by_residency, hit_rates, moved, recovered
 from seqmoe.report.replay_tables import COST_RESIDENCY, rows_frame
 from seqmoe.report.replays import ReplayGroup
@@ -44,8 +44,7 @@ class Figure7:
                          alone, recovered, "learned"),
             by_residency(group, "Over the link", f"On demand and prefetched; {group.link_text(first)}",
                          "Experts per token", cost, moved, OURS, percent=False),
-            moved_by_layer(group, OURS, residency, first),
-            moved_by_place(group, OURS, residency, first),
+            *moved_panels(group, OURS, residency, first),
         ]  # fmt: skip
 
     def printed(self) -> Plot:

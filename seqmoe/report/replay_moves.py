@@ -12,36 +12,27 @@ from seqmoe.simulate.rows import Moved
 _DRAWN = (
     ("loads", "loaded on demand", style.INK, "solid"),
     ("sent", "prefetched", "#d55e00", "solid"),
-    ("wasted", "prefetched and never needed", "#d55e00", "dotted"),
-    ("late", "prefetched too late", style.MUTED, "dotted"),
+    ("wasted", "prefetched and never needed", "#d55e00", "dashed"),
+    ("late", "prefetched too late", style.MUTED, "dashed"),
 )
-_EMPTY = "the records do not tell it; run it again"
 
 
-def moved_by_layer(group: ReplayGroup, policy: str, residency: float, link: str) -> Plot:
-    """Experts per token that each layer has loaded and prefetched."""
+def moved_panels(group: ReplayGroup, policy: str, residency: float, link: str) -> list[Plot]:
+    """Experts per token, loaded and prefetched, by layer and over all layers by place in the decoding.
+
+    None of a row that does not tell it, as those of earlier versions do not.
+    """
     one = group.find(policy, residency, link)
-    moved = None if one is None else one.row.by_layer
-    lines = () if moved is None else _lines(moved, [float(layer) for layer in range(len(moved.loads))], "")
-    note = _note(group, residency, link)
-    empty = "" if lines else _EMPTY
-    return Plot("By layer", note, "Experts per token", "Layer", lines, percent=False, empty=empty)
-
-
-def moved_by_place(group: ReplayGroup, policy: str, residency: float, link: str) -> Plot:
-    """The same over all layers, by place in the decoding."""
-    one = group.find(policy, residency, link)
-    moved = None if one is None else one.row.by_band
-    x = [] if one is None else [float(BANDS.index(first)) for first, _ in one.row.bands]
-    lines = () if moved is None else _lines(moved, x, "o")
-    places = tuple((place, f"from {BANDS[int(place)]:,}") for place in x)
-    note = _note(group, residency, link)
-    empty = "" if lines else _EMPTY
-    return Plot("By place", note, "Experts per token", "Token", lines, places=places, percent=False, empty=empty)
-
-
-def _note(group: ReplayGroup, residency: float, link: str) -> str:
-    return f"SeqMoE with {residency:.0%}, {group.link_text(link)}"
+    if one is None or one.row.by_layer is None or one.row.by_band is None:
+        return []
+    note, unit = f"{one.title} with {residency:.0%}, {group.link_text(link)}", "Experts per token"
+    layers = [float(layer) for layer in range(len(one.row.by_layer.loads))]
+    bands = [float(BANDS.index(first)) for first, _ in one.row.bands]
+    places = tuple((place, f"from {BANDS[int(place)]:,}") for place in bands)
+    return [
+        Plot("By layer", note, unit, "Layer", _lines(one.row.by_layer, layers, ""), percent=False),
+        Plot("By place", note, unit, "Token", _lines(one.row.by_band, bands, "o"), places=places, percent=False),
+    ]
 
 
 def _lines(moved: Moved, x: list[float], marker: str) -> tuple[Line, ...]:
@@ -49,5 +40,7 @@ def _lines(moved: Moved, x: list[float], marker: str) -> tuple[Line, ...]:
     for name, title, colour, look in _DRAWN:
         pairs = zip(getattr(moved, name), moved.tokens, strict=True)
         values = tuple(count / max(tokens, 1) for count, tokens in pairs)
-        lines.append(Line(title, colour, tuple(x), values, marker=marker, look=look))
+        # A marker would hide the gaps of a dashed line in the legend; a single place has nothing else.
+        mark = marker if look == "solid" or len(x) == 1 else ""
+        lines.append(Line(title, colour, tuple(x), values, marker=mark, look=look))
     return tuple(lines)

@@ -136,7 +136,7 @@ def test_few_sequences_give_numbers_and_no_verdict() -> None:
         for one in few
     ]  # fmt: skip
     (before,) = groups_of(old)
-    assert [plot.empty for plot in figure.panels(before)[6:]] == ["the records do not tell it; run it again"] * 2
+    assert len(figure.panels(before)) == len(figure.panels(group)) - 2
     assert rows_frame([group])["low"].isna().all() and group.rows[0].ahead_of(group.rows[1]) is None
     assert all(not line.low for plot in figure.panels(group) for line in plot.lines)
 
