@@ -32,12 +32,8 @@ def reference_traces(folder: Path | None = None, progress: Report | None = None)
     one after an interruption resumes, and one beside another waits for it.
     """
     home = find_home()
-    keep = folder or home.work / ".traces"
-    model = load_model(home, "reference")
-    checkpoint, prompts = Path(model.location), _prompts(home)
-    weights = (checkpoint / name for name in ("config.json", "tokenizer.json", "model.safetensors"))
-    digest = files_sha256(weights, prefix=f"{_REVISION} {OPTIONS.batch} {OPTIONS.samples} {OPTIONS.describe(prompts)}")
-    store = keep / f"reference-{digest[:12]}"
+    model, prompts = load_model(home, "reference"), _prompts(home)
+    store = _store(home, folder)
     if _complete(store):
         return store
     with _alone(store):
@@ -47,6 +43,19 @@ def reference_traces(folder: Path | None = None, progress: Report | None = None)
             name, licence = model.name, model.licence
             collect(model.location, prompts, store, OPTIONS, name=name, licence=licence, report=progress)
     return store
+
+
+def collected_traces(folder: Path | None = None) -> Path | None:
+    """The store that `reference_traces` returns, None while it has yet to be collected."""
+    store = _store(find_home(), folder)
+    return store if _complete(store) else None
+
+
+def _store(home: Home, folder: Path | None) -> Path:
+    checkpoint = Path(load_model(home, "reference").location)
+    weights = (checkpoint / name for name in ("config.json", "tokenizer.json", "model.safetensors"))
+    about = f"{_REVISION} {OPTIONS.batch} {OPTIONS.samples} {OPTIONS.describe(_prompts(home))}"
+    return (folder or home.work / ".traces") / f"reference-{files_sha256(weights, prefix=about)[:12]}"
 
 
 def _prompts(home: Home) -> list[Prompt]:

@@ -41,10 +41,20 @@ def find_sources(
     """Every set of traces that cells name, opened once to see that it can be read; ``locations`` says where they are.
 
     Raises `InputError` for what is not there. ``say`` is told what takes a while. Without ``collect`` the reference
-    model's traces, which take minutes the first time, are left out.
+    model's traces, which take minutes the first time, are left out if they are not there yet.
     """
-    wanted = [name for name in dict.fromkeys(names) if collect or name != REFERENCE]
+    wanted = [name for name in dict.fromkeys(names) if collect or name != REFERENCE or _collected(home)]
     return {name: _find(home, name, locations[name], say) for name in wanted}
+
+
+def _collected(home: Home) -> bool:
+    from seqmoe.reference.traces import collected_traces
+
+    return collected_traces(_reference_folder(home)) is not None
+
+
+def _reference_folder(home: Home) -> Path:
+    return home.work / ".traces"
 
 
 def describe(traces: TraceSet, name: str) -> dict[str, object]:
@@ -80,7 +90,7 @@ def _find(home: Home, name: str, source: str, say: Callable[[str], None]) -> Sou
     if source == REFERENCE:
         from seqmoe.reference.traces import reference_traces
 
-        location = str(reference_traces(home.work / ".traces", _now_and_then(say)))
+        location = str(reference_traces(_reference_folder(home), _now_and_then(say)))
     elif "://" in source or source.startswith("hf:"):
         location = source
     else:
