@@ -69,7 +69,8 @@ class Layer:
 
 
 def _matrices(rows: int, columns: int) -> torch.Tensor:
-    return (torch.randn(EXPERTS, rows, columns) / columns**0.5).bfloat16()
+    matrices: torch.Tensor = torch.randn(EXPERTS, rows, columns) / columns**0.5
+    return matrices.bfloat16()
 
 
 def _token() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
