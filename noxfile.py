@@ -123,6 +123,13 @@ def reproduce_emulated(session: nox.Session) -> None:
     session.run("seqmoe", "report")
 
 
+@nox.session(name="reproduce-table1")
+def reproduce_table1(session: nox.Session) -> None:
+    """Table 1: the models by Transformers' classes, beside the print. Arguments after -- go to `seqmoe table1`."""
+    _prepare(session)
+    session.run("seqmoe", "table1", *session.posargs)
+
+
 @nox.session(name="reproduce-table2")
 def reproduce_table2(session: nox.Session) -> None:
     """Table 2: six prefetch tasks and what each order makes of them. Arguments after -- go to `seqmoe table2`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import seqmoe
 from seqmoe.spec.declared import build, declaration, read_toml
@@ -56,7 +57,8 @@ class Model:
     The weights are either ``hub_id`` (Hugging Face) or ``path``: a folder, ``package:`` in front of it for one inside
     the installed package. ``format`` is the storage of the experts (bf16, fp8, mxfp4), ``layers`` counts MoE layers,
     ``expert_bytes`` is one expert of one layer, ``sources`` says where each number comes from.
-    ``decoding`` is for the simulator.
+    ``decoding`` is for the simulator. ``configuration`` is in what its Transformers configuration differs from the
+    defaults of the family's class.
     """
 
     schema: int
@@ -74,6 +76,7 @@ class Model:
     hub_id: str = ""
     path: str = ""
     decoding: Decoding | None = None
+    configuration: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -83,6 +86,8 @@ class Model:
         for key in _SOURCED:
             if not self.sources.get(key):
                 raise ValueError(f"sources: {key} has no source")
+        if self.configuration and not self.sources.get("configuration"):
+            raise ValueError("sources: configuration has no source")
         if min(self.expert_bytes, self.non_expert_bytes) < 1:
             raise ValueError("expert_bytes and non_expert_bytes must be positive")
         _ = self.geometry

@@ -40,6 +40,23 @@ def figure6_bars(home: Home) -> tuple[Bar, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A row of table 1: ``moe_parameters`` and ``total_parameters`` in billions, experts of a layer."""
+
+    model: str
+    moe_parameters: int
+    total_parameters: int
+    active_experts: int
+    experts: int
+
+
+def table1_rows(home: Home) -> tuple[ModelRow, ...]:
+    """Table 1 as printed."""
+    rows = _rows(home.paper / "table1.csv")
+    return tuple(ModelRow(row.pop("model"), **{name: int(value) for name, value in row.items()}) for row in rows)
+
+
 def claim_rows(home: Home) -> list[dict[str, str]]:
     """The rows of claims.csv as they stand."""
     return _rows(home.paper / "claims.csv")

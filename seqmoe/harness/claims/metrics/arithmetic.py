@@ -26,7 +26,11 @@ def _size(context: Context, claim: Claim, options: Mapping[str, Any]) -> list[Ev
         "non_experts": model.non_expert_bytes,
         "total": experts + model.non_expert_bytes,
     }
-    basis = f"suites/models/{model.name}.toml: {model.sources['expert_bytes'].split(';')[0]}"
+    # A size that was taken from the print says nothing about the print.
+    names = ["non_expert_bytes"] if options["part"] in ("non_experts", "total") else []
+    if any(model.sources[name].startswith("paper") for name in ["expert_bytes", *names]):
+        return []
+    basis = f"suites/models/{model.name}.toml: {model.sources[(names or ['expert_bytes'])[0]].split(';')[0]}"
     return [Evidence(COMPUTED, claim.model, basis, True, Sample(sizes[options["part"]] / 1e9))]
 
 
