@@ -34,7 +34,8 @@ def test_without_a_try_it_says_so(home, monkeypatch) -> None:
     outcome = self_test(load_baselines(home.baselines)["rival"], home, run=False)
     assert outcome.line == "Rival: installed, not tried"
     assert outcome.as_dict() == {
-        "name": "Rival", "status": "ok", "reason": "", "hint": "", "tokens": 0, "tried": False, "kernel": "", "trial": "",
+        "name": "Rival", "status": "ok", "reason": "", "hint": "", "tokens": 0, "tried": False,
+        "kernel": "", "trial": "",
     }  # fmt: skip
 
 
