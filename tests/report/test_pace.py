@@ -38,3 +38,7 @@ def test_full_load_is_no_rival_and_other_cells_are_not_compared():
     assert said({"seqmoe": 30.0, "full": 40.0}, 8) == []
     alone = [record(cell(system="seqmoe", residency=0.25)), record(cell(system="lru", residency=0.45))]
     assert pace(records_frame(alone, HOME)) == [] and pace(records_frame([], HOME)) == []
+
+
+def test_what_was_computed_is_not_tested_for_being_faster():
+    assert said({"seqmoe": 40.0, "lru": 30.0}, 8, lane="simulated", hardware="rtx4090") == []
