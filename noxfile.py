@@ -101,6 +101,7 @@ _study_session("8", "Figure 8: recall of the predictors. Arguments after -- go t
 _study_session("3", "Figure 3: eviction that knows the future. Arguments after -- go to `seqmoe bench fig3`.")
 _study_session("7", "Figure 7: expert hit rates. Arguments after -- go to `seqmoe bench fig7`.")
 # Suites of systems whose cells all run in our own runtime need no baseline, and are run and reported the same way.
+_study_session("1", "Figure 1: every system on one GPU, simulated. Arguments after -- go to `seqmoe bench fig1`.")
 _study_session("4", "Figure 4: ways to execute a decode step. Arguments after -- go to `seqmoe bench fig4`.")
 _study_session("9", "Figure 9: where a decode step's time goes. Arguments after -- go to `seqmoe bench fig9`.")
 

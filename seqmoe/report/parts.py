@@ -16,6 +16,7 @@ from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyR
 from seqmoe.report import replays
 from seqmoe.report.behind import behind
 from seqmoe.report.environments import AnyRecord
+from seqmoe.report.figure1 import Figure1
 from seqmoe.report.figure2 import Figure2
 from seqmoe.report.figure3 import Figure3
 from seqmoe.report.figure4 import Figure4
@@ -37,11 +38,13 @@ from seqmoe.report.replay_findings import sentence3, sentences7
 from seqmoe.report.replay_plots import handles
 from seqmoe.report.replay_sections import section3, section7
 from seqmoe.report.replay_tables import replay_table
+from seqmoe.report.section1 import HEADINGS_1, rows1, section1
 from seqmoe.report.section6 import section6
 from seqmoe.report.sheet import sheet_of
 from seqmoe.report.step_sections import HEADINGS_4, HEADINGS_9, rows4, rows9, section4, section9, terminal_table
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import ShortTable, short_table
+from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 
 
@@ -72,6 +75,15 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     short = short_table(summary, [*pace(frame), *behind(summary), *comparable.remarks])
     section = section6(figure, summary, short, home)
     return Part("6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), short)
+
+
+def part1(records: Sequence[Record], home: Home) -> Part:
+    """Figure 1."""
+    chosen = list(newest_only(records).records)
+    figure = Figure1(chosen, claims(home), load_model(home, "qwen3-30b-a3b-fp8"))
+    words = [Text(sentence) for sentence in figure.sentences()]
+    table = Group(terminal_table(HEADINGS_1, rows1(figure)), *words)
+    return Part("1", bool(figure.rows), chosen, section1(figure), figure.figure, figure.table, table)
 
 
 def part4(records: Sequence[Record], home: Home) -> Part:

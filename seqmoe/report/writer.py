@@ -12,7 +12,7 @@ from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.page import Section, render
-from seqmoe.report.parts import Part, part2, part3, part4, part6, part7, part8, part9, part_fullload
+from seqmoe.report.parts import Part, part1, part2, part3, part4, part6, part7, part8, part9, part_fullload
 from seqmoe.report.table import ShortTable
 from seqmoe.report.verdict_section import section_verdict, verdicts_data
 from seqmoe.spec.declared import read_toml
@@ -22,12 +22,13 @@ from seqmoe.spec.paths import Home
 
 # The suites that a page is made of, by the figure of each, in the paper's order; then what the paper does not have.
 SUITES = {
-    "2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9", "fullload": "fullload",
+    "1": "fig1", "2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9",
+    "fullload": "fullload",
 }  # fmt: skip
 # Suites whose records stand in another's section.
 _BESIDE = {"emulated": "fig6"}
 _STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
-_SYSTEMS = {"4": part4, "6": part6, "9": part9, "fullload": part_fullload}
+_SYSTEMS = {"1": part1, "4": part4, "6": part6, "9": part9, "fullload": part_fullload}
 _DPI = 160
 _VERDICTS = "verdicts.csv"
 
