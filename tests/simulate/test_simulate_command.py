@@ -1,0 +1,45 @@
+"""Protects the simulator's commands: their JSON, their labels, and one plain line for wrong input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seqmoe.cli import app
+from seqmoe.spec.errors import InputError
+from seqmoe.traces.source import load_traces
+
+
+def run(*args: str) -> dict:
+    found = CliRunner().invoke(app, [*args, "--json"], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def test_a_cell_says_that_it_is_simulated_and_where_its_time_goes() -> None:
+    found = run("simulate", "cell", "--model", "gpt-oss-120b-mxfp4", "--gpu", "rtx-pro-6000", "--system", "full")
+    assert (found["lane"], found["routing"]) == ("simulated", "synthetic routing")
+    assert found["decode_tok_s"] == pytest.approx(175.7, rel=1e-3)
+    assert sum(found["breakdown"].values()) == pytest.approx(1)
+    assert found["hit_rate"] == 1
+
+
+def test_wrong_names_are_refused() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'llama\.cpp'"):
+        run("simulate", "cell", "--model", "gpt-oss-120b-mxfp4", "--gpu", "rtx4090", "--system", "lama.cpp")
+    with pytest.raises(InputError, match=r"has no \[decoding\]"):
+        run("simulate", "cell", "--model", "reference", "--gpu", "rtx4090")
+
+
+def test_synthetic_traces_are_a_store_like_any_other(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    arguments = ("--model", "reference", "--requests", "2", "--prompt", "4", "--decode", "6")
+    found = run("trace", "synth", "--out", str(folder), *arguments)
+    assert (found["requests"], found["tokens"]) == (2, 20)
+    traces = load_traces(folder)
+    assert (traces.source, traces.layers, traces.experts, traces.top_k) == ("synthetic routing", 12, 64, 6)
+    with pytest.raises(InputError, match="--requests 0"):
+        run("trace", "synth", "--out", str(tmp_path / "none"), "--model", "reference", "--requests", "0")
