@@ -109,7 +109,8 @@ def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
 
 def test_pictures_take_the_pages_colours_so_that_dark_mode_reaches_them(text):
     pictures = re.findall(r"<svg viewBox=\"0 0 [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3 + 16 + 3 + 3  # figures 2, 4 (two), 7, 8 and 9, not run: what the paper prints of them
+    # Figures 1 (two), 2, 4 (two), 7, 8 and 9, not run: what the paper prints of them.
+    assert len(pictures) == 3 + 16 + 5 + 3
     for picture in pictures:
         assert "var(--ink)" in picture and "#1b2026" not in picture and "#ffffff" not in picture
     assert "prefers-color-scheme: dark" in text

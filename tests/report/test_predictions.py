@@ -251,7 +251,7 @@ def test_a_page_has_a_section_per_figure_in_the_papers_order_and_says_how_to_mak
     code, written, _ = report([*fig8_records(REAL), *fig8_records()])
     assert code == 0 and set(written["figures"]) == {"6", "8"}
     page = Path(written["page"]).read_text(encoding="utf-8")
-    assert re.findall(r'<section id="figure(\d)">', page) == ["2", "3", "4", "6", "7", "8", "9"]
+    assert re.findall(r'<section id="figure(\d)">', page) == ["1", "2", "3", "4", "6", "7", "8", "9"]
     assert "nox -s reproduce-fig2" in page and "seqmoe bench fig2" in page
     assert NO_EARLY.reason in page.replace("&#39;", "'") and "Beyond the paper" in page
     ids = re.findall(r'\bid="([^"]+)"', page)

@@ -50,7 +50,12 @@ def _long(context: Context, claim: Claim, options: Mapping[str, Any]) -> list[Ev
 
 def _mebibytes(context: Context, claim: Claim, options: Mapping[str, Any]) -> list[Evidence]:
     """Size of the trained predictor in MB (1e6 bytes)."""
-    return _evidence(context, [claim.model], options, lambda r: Sample(r.observations["cost"]["bytes"] / 1e6))
+
+    def measure(record: PredictionRecord) -> Sample | None:
+        size = record.observations["cost"].get("bytes")
+        return None if size is None else Sample(size / 1e6)
+
+    return _evidence(context, [claim.model], options, measure)
 
 
 def _evidence(context: Context, own: list[str], options: Mapping[str, Any], measure: Measure) -> list[Evidence]:
