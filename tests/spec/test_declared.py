@@ -80,7 +80,7 @@ def test_unknown_profile_names_the_nearest() -> None:
         ("expert_bytes = 4_718_592", "expert_bytes = 0", "must be positive"),
         ("top_k = 8", "top_k = 200", "has only 128 experts"),
         ("top_k = 8\n", 'top_k = 8\npath = "/weights"\n', "not both"),
-        ('non_expert_bytes = "paper', 'other = "paper', "non_expert_bytes has no source"),
+        ('non_expert_bytes = "1,541', 'other = "1,541', "non_expert_bytes has no source"),
         ('name = "qwen3-30b-a3b-fp8"', 'name = "qwen"', "like the file"),
     ],
 )

@@ -53,4 +53,4 @@ def test_systems_are_rows_of_one_table_and_a_forecast_needs_a_predictor() -> Non
     with pytest.raises(ValueError, match="did you mean 'seqmoe'"):
         system("seqmo")
     with pytest.raises(ValueError, match="needs a predictor"):
-        SystemSpec("x", "X", retention="forecast")
+        SystemSpec("x", "X", retention="cache_score")
