@@ -31,8 +31,8 @@ CIRCUMSTANCES = (
     "overlap_ratio", "overlap_achieved", "dilation", "overrun_share", "stall_share", "itl_p50_s", "itl_p95_s",
 )  # fmt: skip
 
-# Only predictors that are not what the paper means by SeqMoE are named.
-PREDICTOR_TITLES = {"online_first_order": "first-order online", "previous": "previous token"}
+# Every predictor that a suite names; a model's own is not.
+PREDICTOR_TITLES = {"mamba2": "Mamba2", "online_first_order": "first-order online", "previous": "previous token"}
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 
@@ -113,7 +113,7 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
 
 
 def system_title(cell: Cell) -> str:
-    """A system's name for people, with the predictor that learns as it goes if it runs with one."""
+    """A system's name for people, with the predictor that its suite names."""
     title = SYSTEMS[cell.system].title if cell.system in SYSTEMS else cell.system
     return f"{title}, {PREDICTOR_TITLES[cell.predictor]}" if cell.predictor in PREDICTOR_TITLES else title
 

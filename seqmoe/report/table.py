@@ -137,8 +137,9 @@ def _row(rows: pd.DataFrame, workload: str, several_devices: bool) -> TableRow:
     lane = named if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
     hits, answer, note = _hit_rate(row), _answer(row), _note(row)
     share = _with_interval(row, "share", 100.0, "%")
+    name = f"{row['system']} {row['predictor']}".strip()
     entries = (
-        Entry(row["system_title"], row["system_title"], short=row["system"], below=note),
+        Entry(row["system_title"], row["system_title"], short=name, below=note),
         *((Entry(workload, workload),) if workload else ()),
         Entry(lane, lane, short=named if several_devices else row["lane"]),
         Entry(span, float(residencies[0])),

@@ -194,7 +194,7 @@ def test_the_table_holds_what_is_drawn_ours_and_theirs(quick):
     table = quick.table()
     assert (table["lane"] == "paper").sum() == 288
     ours = table[(table["lane"] == "emulated") & (table["system"] == "seqmoe")]
-    assert len(ours) == 4 and ours["share"].notna().all()
+    assert len(ours) == 8 and ours["share"].notna().all()
 
 
 def test_without_records_the_sheet_shows_the_paper_alone():

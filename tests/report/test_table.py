@@ -37,7 +37,7 @@ def quick() -> ShortTable:
 
 def test_columns_are_those_that_the_main_command_promises(quick):
     promised = ("System", "Lane", "Residency", "tok/s", "Share of full load", "Hit rate", "Same answer")
-    assert quick.headings == (*promised, "Link, per token", "Note")
+    assert quick.headings == ("System", "Workload", *promised[1:], "Link, per token", "Note")
 
 
 def test_values_carry_their_interval_and_unit():
