@@ -19,7 +19,7 @@ from seqmoe.report.stacks import PARTS, Stack, draw_stacks
 # Of the paper's ids, "breakdown-on-demand-stall-MODEL" and so on.
 _PRINTED = {"computation": "computation", "predictor": "predictor", "management": "management",
             "on-demand-stall": "stall"}  # fmt: skip
-_KINDS = {"mamba2": "Mamba2", "": "first-order"}
+_OWN = "first-order"  # of the reference model's own predictor, which a suite does not name
 MOST_OTHER = 0.05
 # Where a model's name is broken in two lines: before its size or version.
 _SPLIT = re.compile(r"-(?=V?\d)")
@@ -137,8 +137,8 @@ def _row(records: Sequence[Record]) -> Row:
     stats = [record.observations.stats for record in records]
     steps = [float(stat["timed_steps"]) for stat in stats]
     title = system_title(cell)
-    if stats[0]["predictor_seconds"] > 0 and cell.predictor in _KINDS:
-        title += f", {_KINDS[cell.predictor]}"
+    if stats[0]["predictor_seconds"] > 0 and not cell.predictor:
+        title += f", {_OWN}"
     pytorch = [stat.get("predictor_pytorch_seconds", np.nan) / total for stat, total in zip(stats, totals, strict=True)]
     return Row(
         title=title,
