@@ -89,6 +89,6 @@ def offload(
     if spec.retention == "all":
         router.placement = FullLoad(host, geometry)
     else:
-        router.placement = Offloaded(host, geometry, spec, residency, forecaster, 0.0, float(geometry.experts), offline)
+        router.placement = Offloaded(host, geometry, spec, residency, forecaster, offline=offline)
     router.eager = spec.execution == "eager"
     return Attached(model, router, family)

@@ -54,6 +54,10 @@ class Emulation:
         """Experts that the link moves while a layer computes at full load; no factor changes it."""
         return self.pace.overlap_ratio
 
+    def pacer(self) -> LayerPacer:
+        """What makes layers last that long."""
+        return LayerPacer(self.pace.layer_seconds, self.factor)
+
     def real_ns(self, begin_ns: int, time_ns: int) -> int:
         """A time stamp of this host as one of the imitated hardware; both count from ``begin_ns``."""
         return begin_ns + round((time_ns - begin_ns) / self.factor)

@@ -67,21 +67,12 @@ class Engine:
         """
         self._stop()
         self._decoder = self._graph() if spec.execution == "graph" else self._interpreted
-        self.pacer = LayerPacer(emulation.pace.layer_seconds, emulation.factor) if emulation is not None else None
+        self.pacer = emulation.pacer() if emulation is not None else None
         self.router.eager = spec.execution == "eager"
         if spec.retention == "all":
             self.router.placement = FullLoad(self.host.resident(), self.geometry)
             return
-        self.router.placement = Offloaded(
-            self.host,
-            self.geometry,
-            spec,
-            residency,
-            predictor if spec.predictor != "none" else None,
-            emulation.link_seconds_per_expert if emulation else 0.0,
-            emulation.overlap_ratio if emulation else float(self.geometry.experts),
-            offline,
-        )
+        self.router.placement = Offloaded(self.host, self.geometry, spec, residency, predictor, emulation, offline)
 
     def _graph(self) -> Decoder:
         if self._compiled is None:

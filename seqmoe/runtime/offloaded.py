@@ -11,6 +11,7 @@ from seqmoe.core.budget import TransferBudget
 from seqmoe.core.pipeline import OffloadPipeline
 from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.forecasting import ForecastDriver
 from seqmoe.runtime.host_pool import HostPool
 from seqmoe.runtime.placement import ExpertPool
@@ -42,15 +43,16 @@ class Offloaded:
         spec: SystemSpec,
         residency: float,
         predictor: Predictor | None,
-        link_seconds_per_expert: float,
-        experts_per_layer: float,
+        emulation: Emulation | None = None,
         offline: Offline | None = None,
     ) -> None:
         offline = offline or Offline()
         slots = geometry.slots(residency)
         self._host = host  # the link knows its address only
         self.pool = ExpertPool.empty(slots, host.format)
-        self.link = host.link_to(self.pool, link_seconds_per_expert)
+        # Without emulation the link is a plain copy, taken to move a whole layer's experts in a layer's time.
+        self.link = host.link_to(self.pool, emulation.link_seconds_per_expert if emulation else 0.0)
+        experts_per_layer = emulation.overlap_ratio if emulation else float(geometry.experts)
         self.table = SlotTable(geometry.layers, geometry.experts, slots)
         self._order = "matroid" if spec.prefetch == "none" else spec.prefetch
         self.pipeline = OffloadPipeline(
@@ -65,7 +67,9 @@ class Offloaded:
         self._retention = retention_of(spec.retention, self.table.score, offline)
         self._prompt = PromptPrefetcher(spec.prefill, geometry, slots, self.table, self.pipeline, offline.popularity)
         self._driver = (
-            ForecastDriver(spec, geometry, predictor, self._retention, self.pipeline) if predictor is not None else None
+            ForecastDriver(spec, geometry, predictor, self._retention, self.pipeline)
+            if predictor is not None and spec.predictor != "none"
+            else None
         )
         self.scores_on_access = type(self._retention).used is not Retention.used
         self.trigger_layers = self._driver.trigger_layers if self._driver is not None else frozenset()

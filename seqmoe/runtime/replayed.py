@@ -56,18 +56,10 @@ class ReplayedEngine:
     ) -> None:
         """Choose a system, see `seqmoe.runtime.engine.Engine.place`."""
         self.place_full()
-        self.pacer = LayerPacer(emulation.pace.layer_seconds, emulation.factor) if emulation is not None else None
+        self.pacer = emulation.pacer() if emulation is not None else None
         if spec.retention == "all":
             return
-        self.router.placement = Offloaded(
-            self.host,
-            self.geometry,
-            spec,
-            residency,
-            predictor if spec.predictor != "none" else None,
-            emulation.link_seconds_per_expert if emulation else 0.0,
-            emulation.overlap_ratio if emulation else float(self.geometry.experts),
-        )
+        self.router.placement = Offloaded(self.host, self.geometry, spec, residency, predictor, emulation)
 
     @property
     def pacer(self) -> LayerPacer | None:
