@@ -111,6 +111,9 @@ def run_study(
         to_run = pending(study, cells, sources, store.records, environment, resume, path.parent)
         expected = estimate(to_run)
         about = expected.seconds()
+        for cell in cells:
+            if cell not in to_run:  # an end may come between its record and this
+                _clear(path.parent, cell)
         try:
             _carry_out(study, to_run, sources, store, environment, told, expected, resume, command)
         except KeyboardInterrupt:
@@ -142,7 +145,8 @@ def _carry_out(
                     progress.event(news.cell, study.kind.progress(dict(news.event)))
                 else:
                     store.append(_record(study, news, sources[news.cell.traces], environment))
-                    _clear(folder, news)
+                    if not killed_from_outside(news.status):
+                        _clear(folder, news.cell)
                     words = study.kind.describe(news.observations) if news.status.ok else _in_short(news.status)
                     progress.end(news.cell, news.status, words, news.seconds)
     finally:
@@ -175,10 +179,9 @@ def _work(folder: Path, cell: StudyCell) -> Path:
     return folder / ".work" / cell.key
 
 
-def _clear(folder: Path, ended: Ended) -> None:
+def _clear(folder: Path, cell: StudyCell) -> None:
     """Remove what an interrupted cell would go on from, once there is nothing to go on with."""
-    if not killed_from_outside(ended.status):
-        shutil.rmtree(_work(folder, ended.cell), ignore_errors=True)
+    shutil.rmtree(_work(folder, cell), ignore_errors=True)
 
 
 def _record(study: Study, ended: Ended, source: Source, environment: Mapping[str, Any]) -> StudyRecord:

@@ -70,3 +70,14 @@ def test_a_study_that_is_killed_outright_leaves_a_whole_store_and_no_lock(home) 
     kept = stored(home)
     assert study(home, {}).wait(timeout=60) == 0
     assert stored(home)[: len(kept)] == kept and len(stored(home)) == 6
+
+
+def test_what_a_finished_cell_worked_with_is_removed_if_the_end_came_between_its_record_and_that(home) -> None:
+    write_study(home)
+    assert study(home, {}).wait(timeout=60) == 0
+    (path,) = home.results.glob("*/small.jsonl")
+    left = path.parent / ".work" / stored(home)[0].cell_key / "digest" / "checkpoint"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert study(home, {}).wait(timeout=60) == 0
+    assert left_to_go_on_with(home) == [] and len(stored(home)) == 6
