@@ -16,7 +16,7 @@ from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.prediction import TRAINED
+from seqmoe.spec.prediction import RUNNING
 from seqmoe.spec.suite import REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
@@ -46,10 +46,11 @@ def check_cells(home: Home, suite: str | Path, cells: Sequence[Cell]) -> None:
     for name, residency in dict.fromkeys((cell.model, cell.residency) for cell in cells):
         with _blaming(suite, "residency", residency, f"model {name!r}: "):
             load_model(home, name).geometry.slots(residency)
+    kinds = tuple(dict.fromkeys((*RUNNING, *ONLINE)))
     for name in dict.fromkeys(cell.predictor for cell in cells if cell.predictor):
         with _blaming(suite, "predictor", name):
-            if name not in (*ONLINE, *TRAINED):
-                raise InputError(f"unknown; {nearest(name, (*ONLINE, *TRAINED))}")
+            if name not in kinds:
+                raise InputError(f"unknown; {nearest(name, kinds)}")
     cells = [cell for cell in cells if cell.routing != REPLAY]
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         with _blaming(suite, "dataset", dataset):

@@ -14,13 +14,14 @@ from seqmoe.reference.recipe import Recipe
 from seqmoe.reference.training import held_out_perplexity, prepare
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.profile import make_profile, write_profile
-from seqmoe.spec.choice import PREDICTOR_FILE, PROFILE_FILE
+from seqmoe.spec.choice import PROFILE_FILE
 from seqmoe.spec.errors import InputError
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 CARD = "card.json"
+_COUNTED = "predictor/first_order.safetensors"
 _FITTED_WINDOWS = 400
 
 
@@ -32,11 +33,11 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     _, data = prepare(recipe, training)
     engine = Engine.load(partial)
     log.info("fitting the first-order predictor and the profile on training text")
-    (partial / PREDICTOR_FILE).parent.mkdir(exist_ok=True)
+    (partial / _COUNTED).parent.mkdir(exist_ok=True)
     traces = card.collect_routing(engine, data.train, _FITTED_WINDOWS)
     predictor = card.fit_predictor(traces)
-    predictor.save(partial / PREDICTOR_FILE)
-    made_from = {"text": "training text", "requests": _FITTED_WINDOWS, "score_with": PREDICTOR_FILE}
+    predictor.save(partial / _COUNTED)
+    made_from = {"text": "training text", "requests": _FITTED_WINDOWS, "score_with": _COUNTED}
     write_profile(partial / PROFILE_FILE, make_profile(traces, predictor), traces.top_k, made_from)
     log.info("measuring routing and perplexity on held-out text")
     facts: dict[str, Any] = {

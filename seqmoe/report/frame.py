@@ -32,7 +32,12 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 
 # Every predictor that a suite names; a model's own is not.
-PREDICTOR_TITLES = {"mamba2": "Mamba2", "online_first_order": "first-order online", "previous": "previous token"}
+PREDICTOR_TITLES = {
+    "mamba2": "Mamba2",
+    "first_order": "first-order",
+    "online_first_order": "first-order online",
+    "previous": "previous token",
+}
 
 REFERENCE, SAME, DIFFERS, UNKNOWN = "reference", "same", "differs", "unknown"
 

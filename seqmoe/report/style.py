@@ -30,6 +30,7 @@ COLOURS = {
     "SeqMoE (Infinity)": "#e69a4c",
     "SeqMoE, learned score": "#b5a400",
     "SeqMoE, previous token": "#c44e6b",
+    "SeqMoE, first-order": "#f2a65a",
     "SeqMoE, first-order online": "#de8f05",
     "SeqMoE": "#d55e00",
     "SeqMoE (CacheOnly), Mamba2": "#d9a066",

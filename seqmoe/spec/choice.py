@@ -12,13 +12,14 @@ from seqmoe.spec.paths import Home
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # In a folder of its own: engines load every safetensors file that lies beside a checkpoint's configuration.
-PREDICTOR_FILE = "predictor/first_order.safetensors"
+# The paper's kind first; what a reference training counts by itself is there at once.
+PREDICTOR_FILES = ("predictor/mamba2.safetensors", "predictor/first_order.safetensors")
 PROFILE_FILE = "predictor/popularity.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Where a model's checkpoint is (folder or hub id), and the predictor and profile that lie beside it, if any."""
+    """Where a checkpoint is (folder or hub id), and the best predictor and the profile that lie beside it, if any."""
 
     location: str
     predictor: Path | None
@@ -41,5 +42,7 @@ def choose_model(home: Home, text: str) -> ModelChoice:
         location = text
     else:
         raise InputError(f"--model {text}: no such folder, and no model of suites/models; {nearest(text, declared)}")
-    predictor, profile = Path(location) / PREDICTOR_FILE, Path(location) / PROFILE_FILE
-    return ModelChoice(location, predictor if predictor.is_file() else None, profile if profile.is_file() else None)
+    predictors = (Path(location) / name for name in PREDICTOR_FILES)
+    predictor = next((file for file in predictors if file.is_file()), None)
+    profile = Path(location) / PROFILE_FILE
+    return ModelChoice(location, predictor, profile if profile.is_file() else None)

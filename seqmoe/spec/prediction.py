@@ -11,7 +11,9 @@ from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, named_sources, profil
 
 STUDY = "prediction"
 TRAINED = ("mamba2", "transformer")
-PREDICTORS = (*TRAINED, "first_order", "previous", "popularity", "early_router")
+RUNNING = (*TRAINED, "first_order", "previous", "popularity")
+# The early router reads router logits that only a collection keeps.
+PREDICTORS = (*RUNNING, "early_router")
 LOSSES = ("both", "ranking", "kl")
 # Widths of a network: they divide into heads of 64, and a forecast by a wider one takes longer than what it saves.
 WIDTHS = (32, *range(64, 8193, 64))

@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from seqmoe.harness.record import SCHEMA, Observations, PromptObservation, Record, Status
-from seqmoe.spec.choice import PREDICTOR_FILE
+from seqmoe.spec.choice import PREDICTOR_FILES
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell
 
@@ -55,10 +55,12 @@ def record(
     )  # fmt: skip
 
 
-def write_predictor(checkpoint: Path, content: bytes) -> None:
+def write_predictor(checkpoint: Path, content: bytes, kind: str = "first_order") -> Path:
     """A predictor beside a checkpoint, where a model's own is looked for."""
-    (checkpoint / PREDICTOR_FILE).parent.mkdir(exist_ok=True)
-    (checkpoint / PREDICTOR_FILE).write_bytes(content)
+    (name,) = (name for name in PREDICTOR_FILES if Path(name).stem == kind)
+    (checkpoint / name).parent.mkdir(exist_ok=True)
+    (checkpoint / name).write_bytes(content)
+    return checkpoint / name
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

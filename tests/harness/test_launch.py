@@ -13,7 +13,6 @@ import seqmoe.harness.devices
 import seqmoe.harness.launch
 from seqmoe.harness.launch import HomeLauncher
 from seqmoe.harness.request import Requests
-from seqmoe.spec.choice import PREDICTOR_FILE
 
 HOST = {"gpus": []}
 
@@ -85,24 +84,32 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
 
 
 def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(home) -> None:
-    write_predictor(home.work / "checkpoint", b"")
+    own = write_predictor(home.work / "checkpoint", b"")
     options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
     assert options == {
         "pace": None,
         "dilation": None,
-        "predictor": str(home.work / "checkpoint" / PREDICTOR_FILE),
+        "predictor": str(own),
         "link_ratio": None,
     }
 
 
 def test_a_cell_may_name_the_kind_of_its_predictor_and_the_ratio_of_its_link(home) -> None:
     write_predictor(home.work / "checkpoint", b"")
-    own = home.work / "checkpoint" / PREDICTOR_FILE
     point = cell(system="seqmoe", predictor="mamba2", link="card", execution="eager")
     options = Requests(home, HOST, threads=1).build(point)["options"]
     assert options["predictor"] is None and options["link_ratio"] == pytest.approx(2.0)
-    own.with_name("mamba2.safetensors").write_bytes(b"other")
+    write_predictor(home.work / "checkpoint", b"other", "mamba2")
     assert Requests(home, HOST, threads=1).build(point)["options"]["predictor"].endswith("mamba2.safetensors")
+
+
+def test_of_two_predictors_beside_a_model_its_own_is_the_one_of_the_papers_kind(home) -> None:
+    counted = write_predictor(home.work / "checkpoint", b"")
+    trained = write_predictor(home.work / "checkpoint", b"other", "mamba2")
+    requests = Requests(home, HOST, threads=1)
+    assert requests.build(cell(system="seqmoe"))["options"]["predictor"] == str(trained)
+    named = cell(system="seqmoe", predictor="first_order")
+    assert requests.build(named)["options"]["predictor"] == str(counted)
 
 
 def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:
