@@ -2,119 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import signal
-from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loop_samples import BANDS, EXPERTS, LAYERS, MOST, TOTALS, places, pool_of, rules, totals, traces, twin_event
 from twins.loop import COMPUTE, FETCH, Loop
 
-from seqmoe.core.loop import PLACED, EventLoop, LoopCounts, PrefetchRules
-from seqmoe.core.schedule import ORDERS
-
-LAYERS, EXPERTS, MOST, TASKS = 3, 5, 2, 3
-LINKS = (0.0, 0.3, 0.9, 1.39, 4.0, math.inf)
-RANGES = ((0, 1), (1, 3))
-BANDS = (0, 2, 5)
-TOTALS = [field.name for field in fields(LoopCounts) if field.name not in ("layers", "bands")]
-
-
-@dataclass
-class Trace:
-    """Events, and random scores and tasks with many ties; some events are missing, some need nothing."""
-
-    events: list[tuple[int, int, list[int]]]
-    used: np.ndarray
-    forecast: np.ndarray
-    task_expert: np.ndarray
-    task_confidence: np.ndarray
-
-    def block(self, first, last):
-        """The arrays of some of the events, for ``feed``."""
-        events = self.events[first:last]
-        rows = slice(events[0][0], events[-1][0] + 1) if events else slice(0, 0)
-        return {
-            "step": np.array([step for step, _, _ in events], dtype=np.int64),
-            "layer": np.array([layer for _, layer, _ in events], dtype=np.int32),
-            "start": np.cumsum([0] + [len(experts) for *_, experts in events]),
-            "expert": np.array([expert for *_, experts in events for expert in experts], dtype=np.int32),
-            "used": self.used[rows],
-            "forecast": self.forecast[rows],
-            "ranges": RANGES,
-        } | self.tasks(rows)
-
-    def tasks(self, rows):
-        return {"task_expert": self.task_expert[rows], "task_confidence": self.task_confidence[rows]}
-
-
-@st.composite
-def traces(draw, most=MOST, most_steps=10):
-    seed, steps = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, most_steps))
-    missing = draw(st.sampled_from([0.0, 0.0, 0.2]))
-    rng = np.random.default_rng(seed)
-    events = [
-        (step, layer, rng.permutation(EXPERTS)[: rng.integers(0, most + 1)].tolist())
-        for step in range(steps)
-        for layer in range(LAYERS)
-        if rng.random() >= missing
-    ]
-    used, forecast = rng.integers(0, 4, (2, steps, LAYERS, EXPERTS)).astype(np.float32) / 4
-    used[rng.random(used.shape) < 0.05] = np.nan
-    task_expert = rng.integers(-1, EXPERTS, (steps, LAYERS, TASKS)).astype(np.int32)
-    return Trace(events, used, forecast, task_expert, rng.integers(0, 5, task_expert.shape).astype(np.float32) / 4)
-
-
-@st.composite
-def rules(draw):
-    return PrefetchRules(
-        draw(st.sampled_from(LINKS)),
-        draw(st.sampled_from(ORDERS)),
-        draw(st.sampled_from(["creation", "selection"])),
-        draw(st.sampled_from([None, None, 0, 1, 8])),
-        draw(st.sampled_from([0.1, 1.0])),
-    )
-
-
-def twin_event(twin, trace, index, **options):
-    step, layer, experts = trace.events[index]
-    tasks = [
-        (at, int(trace.task_expert[step, at, place]), float(trace.task_confidence[step, at, place]))
-        for at in range(LAYERS)
-        for place in range(TASKS)
-        if trace.task_expert[step, at, place] >= 0
-    ]
-    scores = {"used": trace.used[step, layer].tolist(), "forecast": trace.forecast[step].tolist()}
-    twin.event(step, layer, experts, **scores, ranges=RANGES, tasks=tasks if twin.rules else None, **options)
-
-
-def pool_of(loop):
-    """What each resident is in; no expert may be in two slots."""
-    owner, state = loop.pool()
-    residents = [(divmod(key, EXPERTS), kind) for key, kind in zip(owner.tolist(), state.tolist(), strict=True) if kind]
-    assert len(dict(residents)) == len(residents)
-    assert all((key < 0) == (kind == 0) for key, kind in zip(owner.tolist(), state.tolist(), strict=True))
-    return dict(residents)
-
-
-def places(loop):
-    """The counts by layer and by band that are not 0; what came before the first band is in none."""
-    counts = loop.counts()
-    return {
-        (axis, index, name): int(value)
-        for axis, rows in (("layer", counts.layers), ("band", counts.bands))
-        for index, row in enumerate(rows)
-        for name, value in zip(PLACED, row, strict=True)
-        if value
-    }
-
-
-def totals(loop):
-    counts = loop.counts()
-    return {name: getattr(counts, name) for name in TOTALS}
+from seqmoe.core.loop import PLACED, EventLoop
 
 
 @pytest.mark.parametrize("sequential", [False, True], ids=["event", "sequential"])
@@ -277,55 +175,3 @@ def test_a_long_loop_can_be_interrupted():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-GOOD = {"step": [0, 0], "layer": [0, 2], "start": [0, 2, 4], "expert": [0, 1, 2, 3]}
-ROWS = np.zeros((1, LAYERS, EXPERTS))
-TASK = {"task_expert": np.zeros((1, LAYERS, 1)), "task_confidence": np.zeros((1, LAYERS, 1))}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"step": [0]}, "steps"),
-        ({"step": [-1, 0]}, "ascend"),
-        ({"layer": [2, 2]}, "ascend"),
-        ({"layer": [0, 3]}, "geometry"),
-        ({"expert": [0, 1, 5, 3]}, "geometry"),
-        ({"expert": [0, 1, 2, 2]}, "twice"),
-        ({"start": [0, 1, 4]}, "needs 3"),
-        ({"start": [0, 3, 2]}, "start"),
-        ({"start": []}, "start"),
-        ({"demand": np.ones(3)}, "demand"),
-        ({"accessed": np.zeros(3)}, "accessed"),
-        ({"used": ROWS[:, 1:]}, "used"),
-        ({"used": ROWS, "accessed": np.zeros(4)}, "one of them"),
-        ({"forecast": ROWS}, "ranges"),
-        ({"forecast": ROWS, "ranges": ((0, 4),)}, "ranges"),
-        ({"ranges": RANGES, "task_expert": TASK["task_expert"]}, "both"),
-        ({"ranges": RANGES, **TASK, "task_expert": TASK["task_expert"] + 5}, "geometry"),
-        ({"ranges": RANGES, **TASK, "task_confidence": TASK["task_confidence"] * np.nan}, "not a number"),
-        ({"ranges": RANGES, **TASK, "task_confidence": np.zeros((1, LAYERS, 2))}, "task_confidence"),
-        ({"ranges": RANGES, **TASK, "task_expert": np.zeros((2, LAYERS, 1))}, "task_expert"),
-    ],
-)
-def test_wrong_blocks_are_refused_before_anything_runs(change, message):
-    loop = EventLoop(LAYERS, EXPERTS, 2, PrefetchRules(1.0))
-    arrays = {name: np.array(value) if isinstance(value, list) else value for name, value in (GOOD | change).items()}
-    with pytest.raises(ValueError, match=message):
-        loop.feed(**arrays)
-    assert pool_of(loop) == {}
-
-
-def test_wrong_loops_are_refused():
-    for arguments in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (1, 1, 1, None, False, (3, 3))):
-        with pytest.raises(ValueError):
-            EventLoop(*arguments)
-    changes = ({"link": -1.0}, {"link": math.nan}, {"order": "fifo"}, {"reserve": "never"}, {"fetch_limit": -1})
-    for change in (*changes, {"alpha": 0.0}):
-        with pytest.raises(ValueError):
-            PrefetchRules(**({"link": 1.0} | change))
-    with pytest.raises(ValueError, match="PrefetchRules"):
-        EventLoop(LAYERS, EXPERTS, 4).feed(
-            np.array([0]), np.array([0]), np.array([0, 0]), np.array([]), ranges=RANGES, **TASK
-        )
