@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.load import predictor_for
@@ -15,7 +16,8 @@ from seqmoe.predictor.online import ONLINE
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.dilation import HEAVIEST, Case, find_emulation
 from seqmoe.runtime.emulation import Emulation
-from seqmoe.runtime.meter import DecodeMeter
+from seqmoe.runtime.meter import DecodeMeter, Metered
+from seqmoe.runtime.numa import numa_policy
 from seqmoe.runtime.replayed import ReplayedEngine
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
@@ -98,6 +100,8 @@ class ReplayRunner:
             "distinct_experts_per_layer": float(
                 np.mean([_distinct(request, case.tokens) for group in groups for request in group])
             ),
+            "threads": torch.get_num_threads(),
+            "numa": numa_policy(),
         }
         for name, value in statistics.items():
             emit(event="stat", name=name, value=value)
@@ -155,7 +159,7 @@ class ReplayRunner:
         return self._emulations[key]
 
 
-def predictor_of(spec: SystemSpec, name: str | None, engine: ReplayedEngine) -> Predictor | None:
+def predictor_of(spec: SystemSpec, name: str | None, engine: Metered) -> Predictor | None:
     """The predictor of a system: one that learns as it goes by its kind, or a file's; None for a system without.
 
     Raises `InputError` for a file that was made for another geometry.
@@ -166,7 +170,7 @@ def predictor_of(spec: SystemSpec, name: str | None, engine: ReplayedEngine) -> 
     found = predictor_for(spec, name)
     if found is not None and (found.layers, found.experts) != (geometry.layers, geometry.experts):
         raise InputError(
-            f"{name}: made for {found.layers} layers of {found.experts} experts, but the traces have "
+            f"{name}: made for {found.layers} layers of {found.experts} experts, but what runs has "
             f"{geometry.layers} of {geometry.experts}"
         )
     return found

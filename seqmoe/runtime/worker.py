@@ -28,10 +28,13 @@ from seqmoe.runtime.dilation import HEAVIEST, emulation_of
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter, distinct_experts
+from seqmoe.runtime.numa import numa_policy
 from seqmoe.runtime.predictor_cost import pytorch_seconds
 from seqmoe.runtime.profile import profile_for
 from seqmoe.runtime.protocol import Request, parse_request
-from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner
+from seqmoe.runtime.random_model.engine import RandomEngine
+from seqmoe.runtime.random_model.opened import Opened, RandomModel
+from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner, predictor_of
 from seqmoe.runtime.throttled import throttled_to
 from seqmoe.spec.choice import PROFILE_FILE
 from seqmoe.spec.errors import InputError
@@ -46,7 +49,7 @@ class Worker:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._engine: Engine | None = None
-        self._loaded = ""
+        self._loaded: str | tuple[object, ...] = ""
         self._answers: list[Generation] = []
         self._workload: tuple[Any, ...] = ()
         self._replays = ReplayRunner()
@@ -83,13 +86,16 @@ class Worker:
         if request.device != "cpu":
             raise InputError(f"device = {request.device!r}: this version of the runtime drives the CPU only")
         torch.set_num_threads(request.threads)
-        engine = self._load(request.model_path)
+        engine = self._load(request)
+        if isinstance(engine, RandomEngine) and request.random is not None:
+            request = replace(request, prompts=engine.prompts(request.random.requests, request.decode_tokens))
         answers = self._answers_of(engine, request)
         emulation = self._emulation_of(engine, request)
-        predictor = predictor_for(spec, request.options.predictor)
+        predictor = _predictor_of(spec, request, engine)
         link = self._link_of(engine, request)
         profile = Path(request.model_path) / PROFILE_FILE
-        offline = profile_for(spec, profile if profile.is_file() else None, engine.geometry)
+        known = request.random is None and profile.is_file()
+        offline = profile_for(spec, profile if known else None, engine.geometry)
         engine.place(spec, request.cell.residency, predictor, emulation or link, offline)
         if link is not None:
             engine.pacer = None
@@ -123,11 +129,15 @@ class Worker:
             self._stat("overlap_ratio", link.overlap_ratio)
             self._stat("link_seconds_per_expert", link.link_seconds_per_expert)
 
-    def _load(self, model_path: str) -> Engine:
-        if self._engine is None or self._loaded != model_path:
+    def _load(self, request: Request) -> Engine:
+        random = request.random
+        wanted = request.model_path if random is None else random.key
+        if self._engine is None or self._loaded != wanted:
             if self._engine is not None:
                 self._engine.close()
-            self._engine, self._loaded = Engine.load(model_path), model_path
+                self._engine = None  # its memory may be needed
+            self._engine = Engine.load(request.model_path) if random is None else _random_engine(random, request)
+            self._loaded = wanted
             self._workload = ()
             self._emulations = {}
         return self._engine
@@ -155,9 +165,17 @@ class Worker:
         return self._answers
 
     def _warm_up(self, engine: Engine, request: Request) -> None:
-        """Decode the last prompts, so that no measured prompt follows itself; what it gave is kept apart."""
+        """Decode the last prompts, so that no measured prompt follows itself; what it gave is kept apart.
+
+        A replay has a request for that; a single one is decoded from a cold pool, after its own prompt.
+        """
+        prompts, random = request.groups[-1], request.random
+        if isinstance(engine, RandomEngine) and random is not None:
+            if random.warm_up is None:
+                return
+            prompts = [list(engine.prompts((random.warm_up,), request.decode_tokens)[0])] * request.cell.batch
         meter = DecodeMeter(engine)
-        result = engine.generate_batch(request.groups[-1], request.decode_tokens, on_token=meter)[0]
+        result = engine.generate_batch(prompts, request.decode_tokens, on_token=meter)[0]
         meter.prompt_done()
         if engine.pacer is not None:
             engine.pacer.forget()
@@ -189,6 +207,7 @@ class Worker:
         self._stat("max_logit_difference", difference)
         self._stat("distinct_experts_per_layer", float(np.mean(distinct)))
         self._stat("threads", torch.get_num_threads())
+        self._stat("numa", numa_policy())
         self._stat("version", seqmoe.__version__)
         if meter.hit_rate is None:
             self._emit(event="stat", name="hit_rate", missing="no decode step: one token per prompt was asked for")
@@ -217,6 +236,18 @@ def _spec_of(cell: Cell) -> SystemSpec:
     """The cell's system, in the mode of execution that the cell asks for."""
     spec = system(cell.system)
     return replace(spec, execution=cell.execution) if cell.execution else spec
+
+
+def _random_engine(random: RandomModel, request: Request) -> RandomEngine:
+    opened, cell = Opened.of(random), request.cell
+    opened.plan(_spec_of(cell), cell.residency, cell.batch, request.decode_tokens).check()
+    return RandomEngine(opened)
+
+
+def _predictor_of(spec: SystemSpec, request: Request, engine: Engine) -> Predictor | None:
+    if request.random is not None:
+        return predictor_of(spec, request.random.predictor, engine)
+    return predictor_for(spec, request.options.predictor)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,16 @@ def test_statistics_name_hits_bytes_and_the_link(answers):
     assert stats["layer_seconds"] >= 170e-6 and stats["link_seconds_per_expert"] >= 190e-6
     assert stats["dilation"] == _stats(answers[1])["dilation"], "one factor for all systems of a comparison"
     assert _stats(answers[1])["hit_rate"] == 1
+
+
+def test_threads_and_numa_policy_are_told_as_by_the_wrapped_systems_workers(answers):
+    stats = _stats(answers[0])
+    assert stats["threads"] == 1
+    assert stats["numa"].keys() == {"policy", "nodes", "cpus"}
+    (cpus,) = [
+        line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "Cpus_allowed_l" in line
+    ]
+    assert stats["numa"]["cpus"] == cpus
 
 
 def test_a_batch_decodes_together(answers):
