@@ -27,7 +27,7 @@ _SPLIT = re.compile(r"-(?=V?\d)")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians over the repeats of one cell. ``shares`` are of decode time, by the names of `PARTS`.
+    """The middle one of a cell's repeats. ``shares`` are of its decode time, by the names of `PARTS`, and add up to 1.
 
     ``pytorch`` is what the predictor's forecasts take in PyTorch, timed alone, relative to the decode time as well; NaN
     where they do not run in the core.
@@ -132,26 +132,32 @@ class Figure9:
 
 
 def _row(records: Sequence[Record]) -> Row:
-    cell = records[0].cell
-    totals = [_seconds(record) for record in records]
-    stats = [record.observations.stats for record in records]
-    steps = [float(stat["timed_steps"]) for stat in stats]
+    record = _middle(records)
+    cell, stats, total = record.cell, record.observations.stats, _seconds(record)
     title = system_title(cell)
-    if stats[0]["predictor_seconds"] > 0 and not cell.predictor:
+    if stats["predictor_seconds"] > 0 and not cell.predictor:
         title += f", {_OWN}"
-    pytorch = [stat.get("predictor_pytorch_seconds", np.nan) / total for stat, total in zip(stats, totals, strict=True)]
     return Row(
         title=title,
         residency=cell.residency,
         repeats=len(records),
-        step_seconds=float(np.median([total / count for total, count in zip(totals, steps, strict=True)])),
-        shares={
-            part: float(np.median([stat[f"{part}_seconds"] / total for stat, total in zip(stats, totals, strict=True)]))
-            for part in PARTS
-        },
-        hit_rate=float(np.median([_number(stat.get("hit_rate")) for stat in stats])),
-        pytorch=float(np.median(pytorch)),
+        step_seconds=_step_seconds(record),
+        shares={part: stats[f"{part}_seconds"] / total for part in PARTS},
+        hit_rate=_number(stats.get("hit_rate")),
+        pytorch=_number(stats.get("predictor_pytorch_seconds")) / total,
     )
+
+
+def _middle(records: Sequence[Record]) -> Record:
+    """The repeat whose step took the median time (of an even number, the shorter of the middle two).
+
+    Medians of each part by itself would come from several repeats and add up to less or more than a step.
+    """
+    return sorted(records, key=_step_seconds)[(len(records) - 1) // 2]
+
+
+def _step_seconds(record: Record) -> float:
+    return _seconds(record) / float(record.observations.stats["timed_steps"])
 
 
 def _seconds(record: Record) -> float:

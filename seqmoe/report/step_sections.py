@@ -61,10 +61,10 @@ def section9(figure: Figure9) -> Section:
         sentences=figure.sentences(),
         headings=HEADINGS_9,
         rows=rows9(figure),
-        method="Timers that do not overlap, medians over repeats. Computation is attention, routers, the experts' "
-        "kernel, head and choice of the token, for real on this host; the link is throttled to as many experts per "
-        "layer as on an RTX 4090. Other is the loop around the model. Mamba2 runs in the C++ core; what its "
-        "forecasts take in PyTorch, timed alone, is set beside it as a share of the same step.",
+        method="Timers that do not overlap, of the repeat whose step took the median time. Computation is attention, "
+        "routers, the experts' kernel, head and choice of the token, for real on this host; the link is throttled to "
+        "as many experts per layer as on an RTX 4090. Other is the loop around the model. Mamba2 runs in the C++ "
+        "core; what its forecasts take in PyTorch, timed alone, is set beside it as a share of the same step.",
         commands="nox -s reproduce-fig9",
     )
     return Section("9", TITLE_9, body, bool(figure.rows))

@@ -67,7 +67,7 @@ def test_the_papers_modes_are_those_of_its_text() -> None:
     assert set(printed) == {"Qwen3-30B-A3B-FP8", "GPT-OSS-120B-MXFP4"}
 
 
-def test_shares_are_medians_of_a_steps_parts_and_add_up() -> None:
+def test_shares_are_of_a_steps_parts_and_add_up() -> None:
     figure = Figure9(steps(), claims(HOME))
     assert len(figure.rows) == len(STEPS)
     row = next(row for row in figure.rows if row.title == "SeqMoE, Mamba2" and row.residency == 0.45)
@@ -77,6 +77,23 @@ def test_shares_are_medians_of_a_steps_parts_and_add_up() -> None:
     assert figure.rows[-1].title == "FullLoad"
     cheap = next(row for row in figure.rows if row.title == "SeqMoE, first-order")
     assert np.isnan(cheap.pytorch)
+
+
+def test_parts_are_those_of_the_middle_repeat_and_so_add_up() -> None:
+    point = next(cell for cell in STEPS if cell.system == "seqmoe")
+    # Parts whose medians, taken each by itself, would come from three repeats and not add up.
+    kinds = [{"computation": 3, "stall": 1}, {"computation": 1, "stall": 5}, {"computation": 2, "management": 3}]
+    repeats = [
+        record(
+            point, repeat=at, stats={f"{part}_seconds": float(kind.get(part, 0)) for part in PARTS} | {"timed_steps": 1}
+        )
+        for at, kind in enumerate(kinds)
+    ]
+    (row,) = Figure9(repeats, claims(HOME)).rows
+    assert (row.step_seconds, row.repeats) == (5, 3)
+    assert row.shares == {"computation": 0.4, "predictor": 0, "management": 0.6, "stall": 0, "other": 0}
+    (row,) = Figure9(repeats[1:], claims(HOME)).rows
+    assert row.step_seconds == 5, "of an even number the shorter of the middle two"
 
 
 def test_words_set_ours_beside_the_papers_and_name_what_is_in_no_part() -> None:
