@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqmoe.harness.record import Record
-from seqmoe.harness.weights import has_predictor
+from seqmoe.harness.weights import has_predictor, has_profile
 from seqmoe.spec.suite import REPLAY
 
 CONDITIONS = ("device", "weights")
@@ -40,8 +40,8 @@ def since_change(past: Sequence[Record], environment: Mapping[str, Any]) -> list
 def newest_only(records: Iterable[Record]) -> Comparable:
     """Leave out what ran on other weights than the newest record of its host and model, or on another device.
 
-    A predictor counts for the systems that use one, the device for each cell by itself. What was recorded while the
-    weights were not there (``not_installed``) holds no numbers: it is kept, and decides nothing.
+    A predictor and a profile count for the systems that use one, the device for each cell by itself. What was recorded
+    while the weights were not there (``not_installed``) holds no numbers: it is kept, and decides nothing.
     """
     everything = list(records)
     newest: dict[tuple[object, ...], object] = {}
@@ -51,7 +51,7 @@ def newest_only(records: Iterable[Record]) -> Comparable:
     other_device, kept = 0, []
     for record in everything:
         differing = {key[0] for key, value in _conditions(record).items() if newest[key] != value}
-        if differing & {"model", "predictor"}:
+        if differing & {"model", "predictor", "profile"}:
             old_weights[record.cell.model] = old_weights.get(record.cell.model, 0) + 1
         elif differing:
             other_device += 1
@@ -75,10 +75,12 @@ def _conditions(record: Record) -> dict[tuple[object, ...], object]:
     if "model" in weights and weights["model"] is None:
         return found
     # Replayed routing has traces in a model's place, and a predictor for each kind.
-    whose = (host, cell.model, cell.routing, cell.dataset if cell.routing == REPLAY else "")
+    whose = (host, cell.model, cell.routing, cell.dataset if cell.routing == REPLAY else "", cell.weights, cell.layers)
     found["model", *whose] = weights.get("model")
     if has_predictor(cell):
         found["predictor", *whose, cell.predictor] = weights.get("predictor")
+    if has_profile(cell):
+        found["profile", *whose] = weights.get("profile")
     return found
 
 

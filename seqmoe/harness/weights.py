@@ -1,4 +1,4 @@
-"""Which weights a record ran on: a digest of the model, and of the predictor where the system has one."""
+"""Which weights a record ran on: digests of the model, and of predictor and profile where the system has them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable
 from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import predictor_file
+from seqmoe.spec.choice import PROFILE_FILE
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
@@ -25,11 +26,13 @@ class Weights:
         self._replays = replays or Replays(home)
         self._models: dict[str, str | None] = {}
         self._predictors: dict[tuple[str, str], str | None] = {}
+        self._profiles: dict[str, str | None] = {}
 
     def of(self, cell: Cell) -> dict[str, str | None]:
         """``model`` and ``predictor``, None where there is none on this machine or the system uses none.
 
-        Raises `InputError` for a model that is declared wrongly.
+        For a system that reads a profile of the model (popularity, fitted scores) ``profile`` too. Raises
+        `InputError` for a model that is declared wrongly.
         """
         if cell.routing == REPLAY:
             return self._replays.weights(cell)
@@ -39,10 +42,22 @@ class Weights:
         if kind not in self._predictors:
             predictor = predictor_file(self._home, cell)
             self._predictors[kind] = None if predictor is None else files_sha256([predictor])
-        return {
+        found = {
             "model": self._models[cell.model],
             "predictor": self._predictors[kind] if has_predictor(cell) else None,
         }
+        if has_profile(cell):
+            if cell.model not in self._profiles:
+                self._profiles[cell.model] = self._profile(cell.model)
+            found["profile"] = self._profiles[cell.model]
+        return found
+
+    def _profile(self, name: str) -> str | None:
+        try:
+            file = checkpoint_folder(load_model(self._home, name)) / PROFILE_FILE
+        except Unavailable:
+            return None
+        return files_sha256([file]) if file.is_file() else None
 
     def _model(self, name: str) -> str | None:
         model = load_model(self._home, name)
@@ -63,3 +78,11 @@ def checkpoint_digest(folder: Path) -> str:
 def has_predictor(cell: Cell) -> bool:
     """Whether the cell's result depends on a predictor file."""
     return cell.system in SYSTEMS and SYSTEMS[cell.system].predictor != "none"
+
+
+def has_profile(cell: Cell) -> bool:
+    """Whether the cell's result depends on the model's profile; replayed routing is placed without one."""
+    if cell.routing == REPLAY or cell.system not in SYSTEMS:
+        return False
+    spec = SYSTEMS[cell.system]
+    return spec.needs_popularity or spec.needs_weights

@@ -10,8 +10,9 @@ from seqmoe.harness.conditions import newest_only
 from seqmoe.harness.record import Status
 
 
-def made(digest, predictor=None, host="h", device="cpu", started="2026-01-01T00:00:00Z", **changes):
-    environment = {"host": host, "device": device, "weights": {"model": digest, "predictor": predictor}}
+def made(digest, predictor=None, host="h", device="cpu", started="2026-01-01T00:00:00Z", profile=None, **changes):
+    weights = {"model": digest, "predictor": predictor} | ({"profile": profile} if profile else {})
+    environment = {"host": host, "device": device, "weights": weights}
     return dataclasses.replace(record(environment=environment, **changes), started=started)
 
 
@@ -37,6 +38,12 @@ def test_a_new_predictor_counts_for_the_systems_that_have_one() -> None:
     new = made("m", "q", system="seqmoe", residency=0.5)
     assert newest_only([lru, old, new]).records == (lru, new)
     assert newest_only([old, new, lru]).records == (new, lru)
+
+
+def test_a_new_profile_counts_for_the_systems_that_read_one() -> None:
+    lru, old = made("m", system="lru"), made("m", system="popularity")
+    new = made("m", system="popularity", residency=0.5, profile="counted")
+    assert newest_only([lru, old, new]).records == (lru, new), "what does not tell its profile goes as well"
 
 
 def test_records_that_do_not_tell_their_weights_go_when_newer_ones_do() -> None:

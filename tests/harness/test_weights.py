@@ -7,6 +7,7 @@ from harness_samples import MODEL, cell, write_predictor
 
 import seqmoe.harness.models
 from seqmoe.harness.weights import Weights
+from seqmoe.spec.choice import PROFILE_FILE
 
 
 @pytest.fixture
@@ -35,6 +36,19 @@ def test_the_predictor_counts_for_the_system_that_has_one(home, checkpoint) -> N
     assert Weights(home).of(cell(system="seqmoe"))["predictor"] != ours["predictor"]
 
 
+def test_the_profile_counts_for_the_systems_that_read_one(home, checkpoint) -> None:
+    profile = checkpoint / PROFILE_FILE
+    assert Weights(home).of(cell(system="popularity"))["profile"] is None
+    profile.write_bytes(b"counted")
+    first = {name: Weights(home).of(cell(system=name)) for name in ("popularity", "seqmoe", "seqmoe_learned", "lru")}
+    assert first["popularity"]["profile"] and "profile" not in first["lru"]
+    profile.write_bytes(b"counted anew")
+    for name, before in first.items():
+        after = Weights(home).of(cell(system=name))
+        changed = {key for key in after if after[key] != before[key]}
+        assert changed == (set() if name == "lru" else {"profile"})
+
+
 def test_a_sweep_reads_every_model_once(home, checkpoint) -> None:
     weights = Weights(home)
     first = weights.of(cell(system="lru"))
@@ -45,7 +59,7 @@ def test_a_sweep_reads_every_model_once(home, checkpoint) -> None:
 def test_a_snapshot_of_the_hub_is_known_by_its_commit_and_not_read(home, tmp_path, monkeypatch) -> None:
     text = MODEL.replace('path = "{path}"', 'hub_id = "nobody/nothing"').replace("{{", "{").replace("}}", "}")
     (home.suites / "models" / "tiny.toml").write_text(text)
-    assert Weights(home).of(cell(system="seqmoe")) == {"model": None, "predictor": None}
+    assert Weights(home).of(cell(system="seqmoe")) == {"model": None, "predictor": None, "profile": None}
     snapshot = tmp_path / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
