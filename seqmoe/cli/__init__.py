@@ -3,6 +3,7 @@
 from seqmoe.cli import (
     baselines,
     bench,
+    compare,
     generate,
     hardware,
     predictor,
@@ -23,6 +24,7 @@ __all__ = [
     "app",
     "baselines",
     "bench",
+    "compare",
     "generate",
     "hardware",
     "predictor",

@@ -58,6 +58,14 @@ def software(environment: dict[str, Any]) -> dict[str, Any]:
     return {key: environment.get(key) for key in ("python", "packages", "git")}
 
 
+def resolve_revision(home: Home, name: str) -> str | None:
+    """The full hash of what git calls ``name`` (a branch, ``HEAD~1``) in the clone; None where it knows none."""
+    if home.kind == "wheel" or name.startswith("-"):
+        return None
+    found = _output(["git", "-C", str(home.declarations), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"])
+    return found.strip() if found else None
+
+
 def load_average() -> float:
     """Processes that wanted a core over the last minute; a measurement beside other work shows it."""
     return round(os.getloadavg()[0], 2)

@@ -47,6 +47,22 @@ def summarize(values: Sequence[float], seed: int = 0) -> Summary:
     return Summary(float(np.median(sample)), float(low), float(high), len(sample))
 
 
+def ratio_of_medians(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Summary:
+    """Median of ``a`` over that of ``b`` with its seeded bootstrap interval, both sides drawn anew each time.
+
+    ``count`` is the smaller of the two. Raises ``ValueError`` for a side without values.
+    """
+    if not a or not b:
+        raise ValueError("no values to take a ratio of")
+    generator = np.random.default_rng(seed)
+    medians = []
+    for side in (np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)):
+        picks = generator.integers(0, len(side), size=(_RESAMPLES, len(side)))
+        medians.append(np.median(side[picks], axis=1))
+    low, high = np.percentile(medians[0] / medians[1], [2.5, 97.5])
+    return Summary(float(np.median(a) / np.median(b)), float(low), float(high), min(len(a), len(b)))
+
+
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     """Exact two-sided p-value of the Mann-Whitney test, ties included: twice the smaller of the one-sided ones."""
     return min(1.0, 2 * min(_p_greater(a, b), _p_greater(b, a)))

@@ -15,9 +15,14 @@ from seqmoe.spec.system import EXECUTION, SYSTEMS
 LANES = ("measured", "emulated", "simulated")
 # Where routing comes from: the running model, or traces that stand in for one.
 MODEL, REPLAY = ROUTINGS = ("model", "replay")
+# Weights of a declared geometry that are no checkpoint's, and what everything that ran on them is called.
+RANDOM = "random"
+RANDOM_LABEL = "random weights, replayed routing"
 # Fields that came later: a cell that leaves them alone keeps the key that its records have.
-_LATER = {"routing": MODEL, "predictor": "", "execution": "", "link": ""}
+_LATER = {"routing": MODEL, "predictor": "", "execution": "", "link": "", "weights": "", "layers": 0}
 SCHEMA = 1
+# The contract's: a ratio within 5 % is no difference.
+LEAST_THRESHOLD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Cell:
     "replay" the data set is the name of traces, a prompt one of their requests. ``predictor`` is the kind that a system
     with forecasts runs with, empty for the model's own. ``execution`` is a mode other than the system's own. ``link``
     is the profile to whose overlap ratio a measured cell's link is throttled: the host's own layers set the time.
+    ``weights`` "random" runs the model's whole geometry on random numbers where no checkpoint is at hand, with replayed
+    routing; ``layers`` are then the first layers that it is cut down to, 0 for all.
     """
 
     suite: str
@@ -46,6 +53,8 @@ class Cell:
     predictor: str = ""
     execution: str = ""
     link: str = ""
+    weights: str = ""
+    layers: int = 0
 
     @property
     def key(self) -> str:
@@ -58,7 +67,13 @@ class Cell:
         """A short name for progress and tables."""
         predictor = f" {self.predictor}" if self.predictor else ""
         mode = f" {self.execution}" if self.execution else ""
-        return f"{self.system}{mode}{predictor} {self.model} {self.residency:.0%} {self.lane}"
+        random = f", {self.origin}" if self.origin else ""
+        return f"{self.system}{mode}{predictor} {self.model} {self.residency:.0%} {self.lane}{random}"
+
+    @property
+    def origin(self) -> str:
+        """What must be said of a cell without a checkpoint wherever its numbers stand; empty for all others."""
+        return random_label(self.layers) if self.weights == RANDOM else ""
 
     @property
     def detail(self) -> str:
@@ -84,6 +99,8 @@ class Block:
     predictor: str = ""
     execution: tuple[str, ...] = ("",)
     link: str = ""
+    weights: str = ""
+    layers: int = 0
 
     def __post_init__(self) -> None:
         for mode in self.execution:
@@ -93,8 +110,20 @@ class Block:
             raise ValueError(f"link = {self.link!r}: lane {self.lane!r} has its own link; only 'measured' is throttled")
         if self.routing not in ROUTINGS:
             raise ValueError(f"routing = {self.routing!r}; {nearest(self.routing, ROUTINGS)}")
-        if self.routing == REPLAY and self.lane != "emulated":
-            raise ValueError(f"routing = {REPLAY!r}: lane {self.lane!r} needs a model; only 'emulated' does without")
+        if self.weights not in ("", RANDOM):
+            raise ValueError(f"weights = {self.weights!r}; {nearest(self.weights, (RANDOM,))}")
+        if self.weights and (self.routing, self.lane) != (REPLAY, "measured"):
+            raise ValueError(
+                f"weights = {RANDOM!r}: needs routing {REPLAY!r} and lane 'measured', not {self.routing!r} and "
+                f"{self.lane!r}"
+            )
+        if self.routing == REPLAY and self.lane != "emulated" and not self.weights:
+            raise ValueError(
+                f"routing = {REPLAY!r}: lane {self.lane!r} needs a model; only 'emulated' does without, or give "
+                f"weights = {RANDOM!r}"
+            )
+        if self.layers < 0 or (self.layers and not self.weights):
+            raise ValueError(f"layers = {self.layers}: cuts a model of weights = {RANDOM!r} down to so many")
         if self.lane not in LANES:
             raise ValueError(f"lane = {self.lane!r}; {nearest(self.lane, LANES)}")
         if (self.lane == "measured") != (self.hardware == "host"):
@@ -130,6 +159,20 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Regression:
+    """When `seqmoe compare` fails: a cell that is slower, by more than the share ``threshold``."""
+
+    threshold: float = LEAST_THRESHOLD
+
+    def __post_init__(self) -> None:
+        if not LEAST_THRESHOLD <= self.threshold <= 1:
+            raise ValueError(
+                f"threshold = {self.threshold}: must lie in [{LEAST_THRESHOLD}, 1]; "
+                "a smaller difference is never called slower"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """A declared comparison. ``figure`` names the paper's figure or table that it reproduces."""
 
@@ -138,6 +181,7 @@ class Suite:
     title: str
     figure: str
     profile: dict[str, Profile]
+    regression: Regression = Regression()
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -169,9 +213,16 @@ class Suite:
                     predictor=block.predictor if _has_predictor(name) else "",
                     execution=execution,
                     link=block.link,
+                    weights=block.weights,
+                    layers=block.layers,
                 )
                 cells.setdefault(cell.key, cell)
         return list(cells.values())
+
+
+def random_label(layers: int = 0) -> str:
+    """What is said of a model on random weights, perhaps cut down to its first ``layers`` layers."""
+    return RANDOM_LABEL + (f", the first {layers} layers" if layers else "")
 
 
 def _residency_of(system: str, residency: float) -> float:

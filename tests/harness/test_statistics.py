@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqmoe.harness.statistics import compare, mann_whitney, summarize
+from seqmoe.harness.statistics import compare, mann_whitney, ratio_of_medians, summarize
 
 samples = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 
@@ -66,6 +66,21 @@ def test_one_value_is_its_own_interval_and_none_is_an_error() -> None:
     assert (only.median, only.low, only.high, only.count) == (4.0, 4.0, 4.0, 1)
     with pytest.raises(ValueError, match="no values"):
         summarize([])
+
+
+def test_the_ratio_has_an_interval_of_its_own() -> None:
+    ratio = ratio_of_medians([20, 22, 21, 19], [10, 11, 10, 9])
+    assert ratio == ratio_of_medians([20, 22, 21, 19], [10, 11, 10, 9])
+    assert (ratio.median, ratio.count) == (2.05, 4)
+    assert 19 / 11 <= ratio.low < ratio.median < ratio.high <= 22 / 9
+    with pytest.raises(ValueError, match="no values"):
+        ratio_of_medians([], [1.0])
+
+
+def test_the_ratios_interval_covers_the_true_ratio_about_95_times_in_100() -> None:
+    rng = np.random.default_rng(3)
+    drawn = [ratio_of_medians(list(rng.normal(60, 3, 15)), list(rng.normal(40, 3, 15))) for _ in range(120)]
+    assert 105 <= sum(s.low <= 1.5 <= s.high for s in drawn) <= 120
 
 
 def spread(center: float, count: int) -> list[float]:
