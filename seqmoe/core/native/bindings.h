@@ -38,5 +38,6 @@ void bind_loop(nb::module_& module);
 void bind_step(nb::module_& module);
 void bind_moe(nb::module_& module);
 void bind_mamba2(nb::module_& module);
+void bind_cuda(nb::module_& module);
 
 }  // namespace seqmoe

@@ -1,7 +1,7 @@
 #include "bindings.h"
 
 NB_MODULE(_native, module) {
-  module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop, CPU kernel and Mamba2 step of seqmoe.core.";
+  module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop, CPU kernel, Mamba2 step and CUDA driver of seqmoe.core.";
   seqmoe::bind_slots(module);
   seqmoe::bind_link(module);
   seqmoe::bind_pipeline(module);
@@ -10,4 +10,5 @@ NB_MODULE(_native, module) {
   seqmoe::bind_step(module);
   seqmoe::bind_moe(module);
   seqmoe::bind_mamba2(module);
+  seqmoe::bind_cuda(module);
 }
