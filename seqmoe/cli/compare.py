@@ -26,7 +26,9 @@ _Results = Annotated[
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=f"What was. {_Side}")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is, likewise; verdicts speak of B beside A.")],
-    metric: Annotated[str, typer.Option(help="decode_tok_s, ttft_s or itl_s.")] = "decode_tok_s",
+    metric: Annotated[
+        str, typer.Option(help="decode_tok_s, steady_decode_tok_s, cold_decode_tok_s, ttft_s or itl_s.")
+    ] = "decode_tok_s",
     results: _Results = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -12,6 +12,9 @@ from seqmoe.runtime.emulation import Emulation, LayerPacer
 from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.spec.geometry import Geometry
 
+# Decode steps to a window: long enough that the rate of one says something, short enough that a run has several.
+WINDOW_STEPS = 16
+
 
 class Metered(Protocol):
     """What runs: a model's engine, or a trace's."""
@@ -40,11 +43,19 @@ class DecodeMeter:
         self._before = _counters(engine)
         self.decode: Counter[str] = Counter()
         self.prefill: Counter[str] = Counter()
+        self._windows: list[tuple[int, int]] = []
+        self._window_start = (0, 0)
 
     def __call__(self, index: int, token: int) -> None:
-        """Called after each token; the first one ends the prompt's prefill."""
+        """Called after each token; the first one ends the prompt's prefill, every `WINDOW_STEPS`th a window."""
         if index == 0:
             self._add(self.prefill)
+            self._window_start = self._counted
+        elif index % WINDOW_STEPS == 0:
+            self._add(self.decode)
+            needed, hits = (now - then for now, then in zip(self._counted, self._window_start, strict=True))
+            self._windows.append((needed, hits))
+            self._window_start = self._counted
 
     def prompt_done(self) -> None:
         """Add up what happened since the first token."""
@@ -60,6 +71,10 @@ class DecodeMeter:
             return 1.0
         return self.decode["hits"] / self.decode["needed"] if self.decode["needed"] else None
 
+    @property
+    def _counted(self) -> tuple[int, int]:
+        return int(self.decode["needed"]), int(self.decode["hits"])
+
     def so_far(self) -> float | None:
         """`hit_rate` of the prompt that is being decoded, with what happened since the last count."""
         if self._engine.offloaded is None:
@@ -69,7 +84,11 @@ class DecodeMeter:
         return hits / needed if needed else None
 
     def statistics(self, emulation: Emulation | None) -> dict[str, Any]:
-        """Counts, bytes and stalls of decoding, ``prefill_bytes`` apart; sums over the prompts."""
+        """Counts, bytes and stalls of decoding, ``prefill_bytes`` apart; sums over the prompts.
+
+        ``windows`` are the needed experts and the hits of every `WINDOW_STEPS` steps of each prompt or batch, in order;
+        what is left at a prompt's end makes none.
+        """
         engine, decode = self._engine, self.decode
         size = engine.geometry.expert_bytes
         offloaded = engine.offloaded
@@ -86,6 +105,8 @@ class DecodeMeter:
             result["prefill_policy"] = offloaded.prefill_policy
             names = ("needed", "hits", "late", "late_unsent", "misses", "prefetch_created", "prefetch_dropped")
             result |= {name: decode[name] for name in names}
+            needed, hits = ([window[place] for window in self._windows] for place in (0, 1))
+            result["windows"] = {"steps": WINDOW_STEPS, "needed": needed, "hits": hits}
         if emulation is not None:
             result["stall_seconds"] /= emulation.factor
             result |= self._emulated(emulation)

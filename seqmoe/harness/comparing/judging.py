@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqmoe.harness import metrics
+from seqmoe.harness import metrics, steady
 from seqmoe.harness.comparing.pairs import Pair
 from seqmoe.harness.failures import OBSTACLES
 from seqmoe.harness.metrics import Missing
@@ -34,6 +34,8 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("decode_tok_s", "tok/s", metrics.decode_tok_s),
+        Metric("steady_decode_tok_s", "tok/s", steady.steady_decode_tok_s),
+        Metric("cold_decode_tok_s", "tok/s", steady.cold_decode_tok_s),
         Metric("ttft_s", "s", metrics.ttft_s, latency=True),
         Metric("itl_s", "s", metrics.itl_s, latency=True),
     )
@@ -68,6 +70,7 @@ class Judged:
         }
         about = {"cell": cell.key, "label": self.pair.label, "suite": cell.suite, "lane": cell.lane}
         about |= {"system_a": cell.system, "system_b": self.pair.b[0].cell.system, "host": self.pair.host}
+        about |= {"outliers_a": steady.outlier_note(self.pair.a), "outliers_b": steady.outlier_note(self.pair.b)}
         told = {"verdict": self.verdict, "regression": self.regression, "note": self.note}
         return about | told | plain | {"p_value": self.p_value, "interleaved": self.interleaved}
 
