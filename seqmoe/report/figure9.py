@@ -19,7 +19,6 @@ from seqmoe.report.stacks import PARTS, Stack, draw_stacks
 # Of the paper's ids, "breakdown-on-demand-stall-MODEL" and so on.
 _PRINTED = {"computation": "computation", "predictor": "predictor", "management": "management",
             "on-demand-stall": "stall"}  # fmt: skip
-_OWN = "first-order"  # of the reference model's own predictor, which a suite does not name
 MOST_OTHER = 0.05
 # Where a model's name is broken in two lines: before its size or version.
 _SPLIT = re.compile(r"-(?=V?\d)")
@@ -134,11 +133,8 @@ class Figure9:
 def _row(records: Sequence[Record]) -> Row:
     record = _middle(records)
     cell, stats, total = record.cell, record.observations.stats, _seconds(record)
-    title = system_title(cell)
-    if stats["predictor_seconds"] > 0 and not cell.predictor:
-        title += f", {_OWN}"
     return Row(
-        title=title,
+        title=system_title(cell),
         residency=cell.residency,
         repeats=len(records),
         step_seconds=_step_seconds(record),
