@@ -28,6 +28,8 @@ TITLES: dict[Order, str] = {
     "confidence": "Confidence alone",
     "edf": "Earliest deadline alone",
 }
+# What the paper prints, by the order's name.
+PRINTED: dict[str, str] = {"optimal": "ABDE", "infinity": "BDEF", "promoe": "ABCD"}
 
 
 @dataclass(frozen=True, slots=True)

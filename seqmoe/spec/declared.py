@@ -36,6 +36,17 @@ def declaration(folder: Path, name: str, kind: str) -> Path:
     return path
 
 
+def declared_name(folder: Path, text: str, kind: str) -> str:
+    """The name of the file in ``folder`` that ``text`` is, or begins; an `InputError` for none, and for several."""
+    names = sorted(file.stem for file in folder.glob("*.toml"))
+    found = [name for name in names if name.startswith(text)] if text else []
+    if text in names:
+        return text
+    if len(found) > 1:
+        raise InputError(f"{kind} {text!r}: begins several names; give one of {', '.join(found)}")
+    return found[0] if found else declaration(folder, text, kind).stem
+
+
 def build(cls: type[T], table: dict[str, Any], where: str) -> T:
     """Build the dataclass ``cls`` from ``table``; ``where`` (file and section) prefixes every error.
 

@@ -23,7 +23,8 @@ class Decoding:
 
     ``hidden`` and ``expert_width`` give an expert's three matrices. ``token_bytes`` are the non-expert bytes that a
     step reads: all but the embedding's rows. ``context_bytes`` is what attention reads for every token of context, over
-    all layers. ``predictor_bytes`` is the size of the paper's predictors for this model, 0 where it has none.
+    all layers, ``cache_bytes`` what is kept of it, 0 where that is the same. ``predictor_bytes`` is the size of the
+    paper's predictors for this model, 0 where it has none.
     """
 
     hidden: int
@@ -32,17 +33,24 @@ class Decoding:
     context_bytes: int
     sources: dict[str, str]
     predictor_bytes: int = 0
+    cache_bytes: int = 0
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.expert_width, self.token_bytes) < 1 or self.context_bytes < 0:
             raise ValueError("hidden, expert_width and token_bytes must be positive, context_bytes not negative")
-        if self.predictor_bytes < 0:
-            raise ValueError(f"predictor_bytes = {self.predictor_bytes}: must not be negative")
+        for name in ("predictor_bytes", "cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
+            if getattr(self, name) and not self.sources.get(name):
+                raise ValueError(f"sources: {name} has no source")
         for name in ("hidden", "expert_width", "token_bytes", "context_bytes"):
             if not self.sources.get(name):
                 raise ValueError(f"sources: {name} has no source")
-        if self.predictor_bytes and not self.sources.get("predictor_bytes"):
-            raise ValueError("sources: predictor_bytes has no source")
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that a cache keeps of every token of context, over all layers."""
+        return self.cache_bytes or self.context_bytes
 
     @property
     def expert_weights(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqmoe.spec.dataset import Dataset, load_dataset
-from seqmoe.spec.declared import build, read_toml
+from seqmoe.spec.declared import build, declared_name, read_toml
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
@@ -31,6 +31,17 @@ def altered(home: Home, file: str, old: str, new: str) -> Path:
     path = home.suites / file
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     return path
+
+
+def test_the_beginning_of_one_name_is_that_name() -> None:
+    models = HOME.suites / "models"
+    assert declared_name(models, "qwen3-30b", "model") == "qwen3-30b-a3b-fp8"
+    assert declared_name(models, "reference", "model") == "reference"
+    with pytest.raises(InputError, match="give one of gpt-oss-120b-mxfp4, gpt-oss-20b-mxfp4"):
+        declared_name(models, "gpt-oss", "model")
+    for wrong in ("qwem3-30b-a3b-fp8", ""):
+        with pytest.raises(InputError, match="is not declared"):
+            declared_name(models, wrong, "model")
 
 
 def test_unknown_name_names_the_nearest_declared_one() -> None:

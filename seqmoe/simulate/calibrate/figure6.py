@@ -13,7 +13,7 @@ from seqmoe.spec.paths import Home
 from seqmoe.spec.printed import Bar, figure6_bars
 
 # The paper's names of its machines, and the residency of its batches.
-_HARDWARE = {"RTX 4090": "rtx4090", "RTX 5090": "rtx5090", "RTX PRO 6000": "rtx-pro-6000"}
+HARDWARE = {"RTX 4090": "rtx4090", "RTX 5090": "rtx5090", "RTX PRO 6000": "rtx-pro-6000"}
 BATCH_RESIDENCY = 0.35
 _FULL = "FullLoad"
 TTFT = "ttft"
@@ -54,7 +54,7 @@ def points(home: Home) -> tuple[Point, ...]:
     Full load is printed at every residency, but it is one bar of its panel.
     """
     models = {model.title: model for model in (load_model(home, path.stem) for path in _models(home))}
-    profiles = {title: load_hardware(home, name) for title, name in _HARDWARE.items()}
+    profiles = {title: load_hardware(home, name) for title, name in HARDWARE.items()}
     found, full = [], set()
     for bar in figure6_bars(home):
         if bar.value is None:

@@ -9,6 +9,7 @@ from seqmoe.simulate.timeline.decode import StepTime, link_per_layer, step_time
 from seqmoe.simulate.timeline.hits import StepCounts, static_counts, step_counts, without_pool
 from seqmoe.simulate.timeline.oracle import Recall
 from seqmoe.simulate.timeline.prefill import ttft
+from seqmoe.simulate.timeline.settings import PAPER, Settings
 from seqmoe.simulate.timeline.systems import SimulatedSystem, simulated_system
 from seqmoe.simulate.timeline.workload import Workload, synthetic_workload
 from seqmoe.spec.calibration import Calibration
@@ -54,7 +55,7 @@ class Simulator:
         """``recall`` replaces the printed one of every model: what if the predictor were another."""
         self._claims = claim_values(home)
         self.calibration, self._seed, self._recall = calibration, seed, recall
-        self._works: dict[int, Workload] = {}
+        self._works: dict[tuple[int, Settings], Workload] = {}
         self._counts: dict[tuple[object, ...], StepCounts] = {}
         self._model = ""
 
@@ -66,40 +67,55 @@ class Simulator:
         residency: float,
         batch: int = 1,
         decode_tokens: int = SHORT,
+        settings: Settings = PAPER,
     ) -> Simulated:
-        """Simulate one cell. Raises `InputError` for what is not declared, or a residency too small for the batch."""
+        """Simulate one cell; ``settings`` are for systems with a predictor.
+
+        Raises `InputError` for what is not declared, or a residency too small for the batch.
+        """
         row = simulated_system(system) if isinstance(system, str) else system
         context = context_of(decode_tokens)
         costs = Costs(model, hardware, self.calibration)
-        work = self.workload(model, batch)
-        link = link_per_layer(costs, row, batch, context, work.distinct)
-        counts = self.counts(row, model, residency, batch, link)
-        return Simulated(
-            batch, step_time(costs, row, counts, batch, context), counts, link, ttft(costs, row, residency)
-        )
+        settings = settings if row.predictor else PAPER
+        work = self.workload(model, batch, settings)
+        link = link_per_layer(costs, row, batch, context, work.distinct, settings)
+        counts = self.counts(row, model, residency, batch, link, settings)
+        time = step_time(costs, row, counts, batch, context, settings)
+        return Simulated(batch, time, counts, link, ttft(costs, row, residency))
 
-    def counts(self, row: SimulatedSystem, model: Model, residency: float, batch: int, link: float) -> StepCounts:
+    def counts(
+        self,
+        row: SimulatedSystem,
+        model: Model,
+        residency: float,
+        batch: int,
+        link: float,
+        settings: Settings = PAPER,
+    ) -> StepCounts:
         """Hits and loads of a step, remembered: they do not depend on any constant of time but the link's ratio."""
-        work = self.workload(model, batch)
+        work = self.workload(model, batch, settings)
         if row.policy in ("all", "nothing"):
             return without_pool(work, row.policy == "all")
         if row.policy == "layers":
             return static_counts(work, residency)
-        key = (model.name, row.policy, row.history, residency, batch, round(link, 6) if row.prefetches else 0.0)
+        rate = round(link, 6) if row.prefetches else 0.0
+        key = (model.name, row.policy, row.history, residency, batch, rate, settings)
         if key not in self._counts:
             model.geometry.slots(residency, batch)
             self._counts[key] = step_counts(work, row.policy, residency, link, row.history)
         return self._counts[key]
 
-    def workload(self, model: Model, batch: int) -> Workload:
+    def workload(self, model: Model, batch: int, settings: Settings = PAPER) -> Workload:
         """The synthetic requests of a model."""
         if model.name != self._model:
             self._works, self._model = {}, model.name
-        if batch not in self._works:
-            self._works[batch] = synthetic_workload(
+        if (batch, PAPER) not in self._works:
+            self._works[batch, PAPER] = synthetic_workload(
                 model.geometry, self.process(), batch, self.recall(model), self._seed
             )
-        return self._works[batch]
+        if (batch, settings) not in self._works:
+            self._works[batch, settings] = self._works[batch, PAPER].with_settings(settings)
+        return self._works[batch, settings]
 
     def process(self) -> RoutingProcess:
         """The routing process of the calibration."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from seqmoe.simulate.timeline.settings import PAPER, Settings
 from seqmoe.spec.calibration import Calibration
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import HardwareProfile
@@ -19,12 +20,13 @@ EAGER_KERNELS = 60
 SYNC_LAUNCHES = 3
 # Slots are kept by two kernels in every layer: landing with loading, and creating tasks (paper, section 9.5).
 MANAGEMENT_KERNELS = 2
-# A predictor runs once for the next step and eight times to roll out; two of them share the layers (paper, section 7).
-ROLLOUT = 8
+# Dependent kernels of one pass of a predictor: Psi, the Linear before and after Mamba2, and in it both projections, the
+# convolution, the update of the state and the gated norm.
+PREDICTOR_KERNELS = 8
 # From one GPU to the next: activations are a few KB, so the hand-over is two launches and a copy's latency.
 _HOP_LAUNCHES = 3
-# GB in a profile's memory that a model may fill; the rest is for context and buffers.
-_USABLE = 0.9
+# Share of a profile's memory that a model may fill; the rest is for graphs, activations and buffers.
+USABLE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,18 @@ class Costs:
         """Seconds of computing ``count`` distinct experts of one layer on the CPU, which reads them once."""
         return count * self.model.expert_bytes / (self.rates.cpu_memory_sustained * 1e9 * efficiency)
 
-    def predictor(self) -> float:
-        """Seconds of all predictors in a step; what fits the cache is read from memory only once."""
-        size = self.decoding.predictor_bytes
+    def predictor(self, settings: Settings = PAPER) -> float:
+        """Seconds of all predictors in a step: each runs once for the next step, and then rolls out.
+
+        What fits the cache is read from memory only once. A pass takes at least what its dependent kernels do, so more
+        predictors, each of them smaller, cost more.
+        """
+        size = self.decoding.predictor_bytes / settings.predictors
         memory, cache = self.rates.memory_sustained * 1e9, self.rates.cache_bandwidth * 1e9
-        kept = min(1.0, self.rates.cache_size * 2**20 / max(size / 2, 1))
-        again = ROLLOUT * size * (kept / cache + (1 - kept) / memory)
-        return size / memory + again
+        kept = min(1.0, self.rates.cache_size * 2**20 / max(size, 1))
+        least = PREDICTOR_KERNELS * self.rates.graph_kernel
+        again = max(size * (kept / cache + (1 - kept) / memory), least)
+        return settings.predictors * (max(size / memory, least) + settings.horizon * again)
 
     def management(self) -> float:
         """Seconds of a layer's management kernels in a graph."""
@@ -105,7 +112,7 @@ class Costs:
     def devices(self) -> int:
         """How many of these accelerators full load needs."""
         total = self.model.geometry.total_experts * self.model.expert_bytes + self.model.non_expert_bytes
-        return math.ceil(total / (self.hardware.memory * 2**30 * _USABLE))
+        return math.ceil(total / (self.hardware.memory * 2**30 * USABLE))
 
     def hops(self) -> float:
         """Seconds between the stages of full load's pipeline in a step."""

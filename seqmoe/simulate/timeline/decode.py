@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from seqmoe.simulate.timeline.costs import EAGER_KERNELS, SYNC_LAUNCHES, Costs
 from seqmoe.simulate.timeline.hits import StepCounts
+from seqmoe.simulate.timeline.settings import PAPER, Settings
 from seqmoe.simulate.timeline.systems import SimulatedSystem
 
 
@@ -38,7 +39,9 @@ def layer_time(costs: Costs, system: SimulatedSystem, batch: int, context: int, 
     return seconds
 
 
-def link_per_layer(costs: Costs, system: SimulatedSystem, batch: int, context: int, experts: float) -> float:
+def link_per_layer(
+    costs: Costs, system: SimulatedSystem, batch: int, context: int, experts: float, settings: Settings = PAPER
+) -> float:
     """Experts that the link moves while a layer computes: the unit clock's rate of this machine.
 
     Loads on demand go first on the one channel, and the clock of the event loop stands still meanwhile; so what is
@@ -48,11 +51,18 @@ def link_per_layer(costs: Costs, system: SimulatedSystem, batch: int, context: i
     if system.managed:
         seconds += costs.management()
     if system.predictor:
-        seconds += costs.predictor() / costs.model.layers
+        seconds += costs.predictor(settings) / costs.model.layers
     return seconds / costs.transfer()
 
 
-def step_time(costs: Costs, system: SimulatedSystem, counts: StepCounts, batch: int, context: int) -> StepTime:
+def step_time(
+    costs: Costs,
+    system: SimulatedSystem,
+    counts: StepCounts,
+    batch: int,
+    context: int,
+    settings: Settings = PAPER,
+) -> StepTime:
     """The step of a batch whose requests have ``context`` tokens each."""
     layers = costs.model.layers
     on_device = counts.needed if system.misses != "cpu" else counts.hits
@@ -72,7 +82,7 @@ def step_time(costs: Costs, system: SimulatedSystem, counts: StepCounts, batch: 
             cpu = max(0.0, cpu - layers * costs.experts(counts.hits / layers, batch))
     return StepTime(
         computation=computation,
-        predictor=costs.predictor() if system.predictor else 0.0,
+        predictor=costs.predictor(settings) if system.predictor else 0.0,
         management=layers * costs.management() if system.managed else 0.0,
         stall=stall,
         cpu=cpu,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from seqmoe.simulate.foresight import Tasks, tasks_of
 from seqmoe.simulate.policies import Foresight
 from seqmoe.simulate.policies.history import decayed_frequency
 from seqmoe.simulate.timeline.oracle import EXTRA, ROWS, Oracle, Recall, fit_oracle
+from seqmoe.simulate.timeline.settings import PAPER, Settings
 from seqmoe.spec.geometry import Geometry
 from seqmoe.traces.synthesis.process import RoutingProcess
 from seqmoe.traces.synthesis.requests import SyntheticRequests
@@ -30,7 +31,7 @@ class Workload:
 
     ``active`` bool [steps, layers, experts] are the experts that each event needs, the union over the batch;
     ``counted`` bool [steps] the decode steps that count. ``foresight`` is None where nothing forecasts. ``size`` is how
-    many requests run together.
+    many requests run together, ``extra`` the prefetch tasks of each layer and request beyond top k.
     """
 
     geometry: Geometry
@@ -38,6 +39,7 @@ class Workload:
     counted: NDArray[np.bool_]
     foresight: Foresight | None
     size: int = 1
+    extra: int = EXTRA
 
     @cached_property
     def tasks(self) -> Tasks | None:
@@ -49,8 +51,16 @@ class Workload:
 
         Of the mean forecast these are the likeliest; k + 3 in all would be fewer than a batch needs.
         """
-        count = self.size * (self.geometry.top_k + EXTRA)
+        count = self.size * (self.geometry.top_k + self.extra)
         return tasks_of(foresight, count - EXTRA)
+
+    def with_settings(self, settings: Settings) -> Workload:
+        """The same requests and forecasts, used as ``settings`` say."""
+        if self.foresight is None:
+            return self
+        rows = self.foresight.padded[:, : 1 + settings.horizon]
+        foresight = Foresight(rows, settings.ranges(self.geometry.layers))
+        return replace(self, foresight=foresight, extra=settings.extra)
 
     @cached_property
     def history(self) -> Foresight:
@@ -86,11 +96,10 @@ def synthetic_workload(
     active = np.zeros((steps, geometry.layers, geometry.experts), dtype=bool)
     for trace in traces:
         np.put_along_axis(active, trace.experts.astype(np.int64), True, axis=-1)
-    half = geometry.layers // 2
-    # Two predictors, each for half of the layers (paper, section 7).
-    ranges = ((0, half), (half, geometry.layers)) if half else ((0, geometry.layers),)
     counted = np.arange(steps) >= PROMPT
-    return Workload(geometry, active, counted, None if padded is None else Foresight(padded, ranges), batch)
+    return Workload(
+        geometry, active, counted, None if padded is None else Foresight(padded, PAPER.ranges(geometry.layers)), batch
+    )
 
 
 def _oracle(geometry: Geometry, process: RoutingProcess, recall: Recall, seed: int) -> Oracle:
