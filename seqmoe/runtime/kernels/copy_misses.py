@@ -108,8 +108,8 @@ def _copy_part(
     for tile in range(tl.program_id(0), count * tiles, tl.num_programs(0)):
         key = tl.load(miss_key + tile // tiles)
         slot = tl.load(miss_slot + tile // tiles).to(tl.int64)
-        start = tl.multiple_of(tl.load(source + key), 16).to(tl.pointer_type(tl.int32))
-        begin = tl.multiple_of(target + slot * SIZE, 16).to(tl.pointer_type(tl.int32))
+        start = tl.multiple_of(tl.load(source + key).to(tl.pointer_type(tl.int32)), 16)
+        begin = tl.multiple_of((target + slot * SIZE).to(tl.pointer_type(tl.int32)), 16)
         element = tile % tiles * LANES + lane
         here = element < elements
         tl.store(begin + element, tl.load(start + element, mask=here, cache_modifier=".cg"), mask=here)

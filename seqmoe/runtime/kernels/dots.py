@@ -2,7 +2,8 @@
 
 Eight- and four-bit floats are widened by moving their bits into a float16, whose exponent counts from elsewhere: exact,
 subnormals included, with one multiplication by a power of two to follow. It needs no instruction of a new GPU, so FP8
-and MXFP4 run on compute capability 8.0 too, and it is the same arithmetic in the interpreter.
+and MXFP4 run on compute capability 8.0 too, and it is the same arithmetic in the interpreter. Loops ask for stages
+explicitly: without a matrix instruction in them, Triton would not load ahead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def dot_dense(
 ) -> Value:
     """float32 [ROW_BLOCK] of the rows ``row`` < ``rows`` of ``weight`` [rows, COLUMNS] with ``vector`` [COLUMNS]."""
     total = tl.zeros([ROW_BLOCK, COLUMN_BLOCK], tl.float32)
-    for start in range(0, COLUMNS, COLUMN_BLOCK):
+    for start in tl.range(0, COLUMNS, COLUMN_BLOCK, num_stages=3):
         column = start + tl.arange(0, COLUMN_BLOCK)
         here = column < COLUMNS
         x = tl.load(vector + column, mask=here, other=0.0).to(tl.float32)
@@ -48,13 +49,13 @@ def dot_fp8(
     ROW_BLOCK: tl.constexpr,
     COLUMN_BLOCK: tl.constexpr,
 ) -> Value:
-    """The same of bytes of e4m3; one of ``scale`` [.., ceil(COLUMNS / COLUMN_BLOCK)] holds for COLUMN_BLOCK columns."""
-    blocks: tl.constexpr = (COLUMNS + COLUMN_BLOCK - 1) // COLUMN_BLOCK
+    """The same of bytes of e4m3, all rows of which have the scales ``scale_row`` of ``scale``, one for 128 columns."""
+    blocks: tl.constexpr = (COLUMNS + 127) // 128
     total = tl.zeros([ROW_BLOCK, COLUMN_BLOCK], tl.float32)
-    for block in range(blocks):
-        column = block * COLUMN_BLOCK + tl.arange(0, COLUMN_BLOCK)
+    for start in tl.range(0, COLUMNS, COLUMN_BLOCK, num_stages=3):
+        column = start + tl.arange(0, COLUMN_BLOCK)
         here = column < COLUMNS
-        factor = tl.load(scale + scale_row * blocks + block) * _E4M3_IN_FLOAT16
+        factor = tl.load(scale + scale_row * blocks + column // 128, mask=here, other=0.0) * _E4M3_IN_FLOAT16
         x = tl.load(vector + column, mask=here, other=0.0).to(tl.float32) * factor
         mask = (row < rows)[:, None] & here[None, :]
         w = tl.load(weight + row[:, None] * COLUMNS + column[None, :], mask=mask, other=0)
@@ -77,7 +78,7 @@ def dot_mxfp4(
     groups: tl.constexpr = COLUMNS // 32
     total = tl.zeros([ROW_BLOCK, GROUP_BLOCK, 16], tl.float32)
     byte = tl.arange(0, 16)[None, :]
-    for start in range(0, groups, GROUP_BLOCK):
+    for start in tl.range(0, groups, GROUP_BLOCK, num_stages=3):
         group = start + tl.arange(0, GROUP_BLOCK)
         here = (group < groups)[:, None] & (byte >= 0)
         even = tl.load(vector + group[:, None] * 32 + 2 * byte, mask=here, other=0.0).to(tl.float32)

@@ -137,7 +137,7 @@ def _experts_down(
 class Tiling:
     """Rows of each matrix that one program computes, and how many columns (of "mxfp4": scales) it reads at a time.
 
-    Rows are powers of two, at most 128 in "fp8", whose columns are the 128 of a scale.
+    All are powers of two; rows are at most 128 in "fp8", so that they share their scales.
     """
 
     gate_up: int
@@ -146,13 +146,14 @@ class Tiling:
 
     @classmethod
     def of(cls, weights: ExpertWeights) -> Self:
-        """Sixteen to sixty-four bytes a thread on the way; as few programs as can be where they are interpreted."""
+        """Tiles of two to eight kilobytes, no spills; as few programs as can be where they are interpreted."""
         if not INTERPRETED:
-            return cls(16, 8, {"dense": 256, "fp8": FP8_BLOCK, "mxfp4": 8}[weights.format])
+            return {"dense": cls(16, 8, 256), "fp8": cls(8, 8, 512), "mxfp4": cls(16, 8, 8)}[weights.format]
         gate_up, down = triton.next_power_of_2(weights.width), triton.next_power_of_2(weights.hidden)
+        columns = max(gate_up, down)
         if weights.format == "fp8":
-            return cls(min(gate_up, FP8_BLOCK), min(down, FP8_BLOCK), FP8_BLOCK)
-        return cls(gate_up, down, max(gate_up, down) // (MXFP4_BLOCK if weights.format == "mxfp4" else 1))
+            return cls(min(gate_up, FP8_BLOCK), min(down, FP8_BLOCK), columns)
+        return cls(gate_up, down, columns // (MXFP4_BLOCK if weights.format == "mxfp4" else 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
