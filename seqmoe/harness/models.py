@@ -37,7 +37,7 @@ def model_file(home: Home, folder: Path, model_format: str, gguf: str = "f32") -
     """
     if model_format == "hf":
         return folder
-    from seqmoe.reference.export import cached_gguf
+    from seqmoe.reference.gguf_file.file import cached_gguf
 
     return cached_gguf(folder, home.environments / "gguf", gguf)
 

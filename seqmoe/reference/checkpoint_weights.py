@@ -46,19 +46,8 @@ class Weights:
         """One tensor as float32; `InputError` if the checkpoint has none of that name, or it is quantised."""
         return self._tensor(name).float().numpy()
 
-    def experts(self, layer: int, part: str, experts: int) -> NDArray[np.float32]:
-        """``part`` (gate, up or down) of every expert of a layer, float32 [experts, out, in].
-
-        Transformers stores experts one by one, and as two fused tensors where a checkpoint was saved unconverted
-        (``gate_up_proj`` [experts, 2 width, hidden], gate first); both are read.
-        """
-        prefix = f"model.layers.{layer}.mlp.experts"
-        if f"{prefix}.down_proj" in self._file_of:
-            if part == "down":
-                return self.read(f"{prefix}.down_proj")
-            fused = self._tensor(f"{prefix}.gate_up_proj")
-            return fused.chunk(2, dim=1)[0 if part == "gate" else 1].float().numpy()
-        return np.stack([self.read(f"{prefix}.{expert}.{part}_proj.weight") for expert in range(experts)])
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
 
     def _tensor(self, name: str) -> torch.Tensor:
         if name not in self._file_of:

@@ -12,6 +12,7 @@ from baselines.freetoken import worker as freetoken
 from baselines.ktransformers import worker as ktransformers
 from baselines.llama_cpp.placement import CPU_ONLY_FULL_LOAD
 from baselines.moe_infinity import worker as moe_infinity
+from seqmoe.reference.gguf_file.families import FAMILIES
 from seqmoe.spec.baseline import ANY, find_baseline, load_baselines
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import find_home
@@ -82,6 +83,11 @@ def test_worker_and_matrix_agree_on_the_families(baselines, key, families):
     assert {family for row in rows for family in row.families} == set(families)
 
 
+def test_what_llama_cpp_runs_is_what_the_export_writes(baselines):
+    rows = [row for row in baselines["llama_cpp"].capability if row.supported]
+    assert {family for row in rows for family in row.families} == {name.removesuffix("_text") for name in FAMILIES}
+
+
 def test_pins_are_exact_and_every_reason_is_said(baselines):
     for baseline in baselines.values():
         for profile, name in baseline.requirements.items():
@@ -103,7 +109,7 @@ def test_pins_are_exact_and_every_reason_is_said(baselines):
         ('devices = ["cuda"]', 'devices = ["cudaa"]', r"capability\[0\]: devices: 'cudaa'; did you mean 'cuda'"),
         ('residency = "full"', 'residency = "ful"', "residency = 'ful'; did you mean 'full'"),
         ("supported = false", 'supported = "no"', "expected bool"),
-        ('reason = "llama.cpp serves', '# "', "needs a reason"),
+        ('reason = "the gguf package', '# "', "needs a reason"),
         ('formats = ["fp8"]', "formats = []", "formats is empty"),
         ('full = "requirements-full.txt"', "", "name one file for each of quick, full"),
         ('quick = "requirements.txt"', 'quick = "requirement.txt"', "requirement.txt: no such file"),

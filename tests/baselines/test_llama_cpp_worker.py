@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausal
 
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.reference import tokenizer
-from seqmoe.reference.export import export_gguf
+from seqmoe.reference.gguf_file.file import export_gguf
 from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.paths import find_home
 

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from seqmoe.reference import tokenizer
-from seqmoe.reference.export import cached_gguf, export, export_gguf, export_hf
+from seqmoe.reference.export import export, export_hf
+from seqmoe.reference.gguf_file.file import cached_gguf, export_gguf
 from seqmoe.spec.errors import InputError
 
 LAYERS, EXPERTS, WIDTH, VOCABULARY = 2, 6, 32, 320
@@ -142,8 +143,9 @@ def test_fused_and_sharded_checkpoints_give_the_same_file(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("model_type", "olmoe"), ("norm_topk_prob", False), ("attention_bias", True), ("hidden_act", "gelu"),
-        ("use_sliding_window", True), ("mlp_only_layers", [0]), ("rope_parameters", {"rope_type": "yarn"}),
+        ("model_type", "granitemoe"), ("norm_topk_prob", False), ("attention_bias", True), ("hidden_act", "gelu"),
+        ("use_sliding_window", True), ("mlp_only_layers", [0]),
+        ("rope_parameters", {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
     ],
 )  # fmt: skip
 def test_what_llama_cpp_would_answer_differently_is_refused(checkpoint, tmp_path, key, value):
@@ -155,9 +157,13 @@ def test_what_llama_cpp_would_answer_differently_is_refused(checkpoint, tmp_path
         export_gguf(folder, tmp_path / "model.gguf")
 
 
-def test_another_pre_tokenization_is_refused(tiny_checkpoint, tmp_path):
+def test_another_pre_tokenization_is_refused(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    declared = json.loads((folder / "tokenizer.json").read_text())
+    declared["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] += "|x"
+    (folder / "tokenizer.json").write_text(json.dumps(declared))
     with pytest.raises(InputError, match="pre-tokenization"):
-        export_gguf(tiny_checkpoint, tmp_path / "model.gguf")
+        export_gguf(folder, tmp_path / "model.gguf")
 
 
 def test_an_incomplete_checkpoint_leaves_no_file(checkpoint, tmp_path):
@@ -165,7 +171,7 @@ def test_an_incomplete_checkpoint_leaves_no_file(checkpoint, tmp_path):
     state = load_file(folder / "model.safetensors")
     del state["model.layers.1.mlp.experts.5.down_proj.weight"]
     save_file(state, folder / "model.safetensors")
-    with pytest.raises(InputError, match=r"experts\.5\.down_proj\.weight' is missing"):
+    with pytest.raises(InputError, match=r"layers\.1\.mlp\.experts\.5\.down_proj\.weight' is in none of its files"):
         export_gguf(folder, tmp_path / "out" / "model.gguf")
     assert list((tmp_path / "out").iterdir()) == []
 
