@@ -24,7 +24,7 @@ class Chosen(Protocol):
 C = TypeVar("C", bound=Chosen)
 _FIELDS = (
     "system", "model", "lane", "panel", "dataset", "hardware", "residency", "batch", "prompts", "decode_tokens",
-    "routing", "predictor", "execution", "link",
+    "routing", "predictor", "execution", "link", "weights", "layers", "what_if",
 )  # fmt: skip
 # A bare word names one of these; a number could mean several fields, so those need "field=value".
 _WORDS = ("system", "model", "lane", "panel", "dataset", "hardware")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from seqmoe.spec.hardware import HardwareProfile, load_hardware
 from seqmoe.spec.model import Model, load_model
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell
+from seqmoe.spec.what_if import what_if
 from seqmoe.traces.synthesis.requests import SOURCE
 
 LANE = "simulated"
@@ -53,7 +54,8 @@ class SimulatedExecutor:
 
     def __init__(self, home: Home, others: Executor) -> None:
         self._home, self._others = home, others
-        self._simulators: dict[int, Simulator] = {}
+        # The last one alone is kept: it holds the workloads of a model, which are large.
+        self._simulators: dict[tuple[int, float | None], Simulator] = {}
 
     def __enter__(self) -> SimulatedExecutor:
         self._others.__enter__()
@@ -75,11 +77,15 @@ class SimulatedExecutor:
             yield run, Outcome(Status(OK), observations, started, time.perf_counter() - begin)
 
     def _observe(self, cell: Cell) -> Observations:
-        if cell.seed not in self._simulators:
-            self._simulators[cell.seed] = Simulator(self._home, load_calibration(self._home), cell.seed)
+        changed, calibration = what_if(cell.what_if), load_calibration(self._home)
         model, hardware = _inputs(self._home, cell)
-        found = self._simulators[cell.seed].run(
-            cell.system, model, hardware, cell.residency, cell.batch, cell.decode_tokens
+        key = (cell.seed, changed.recall)
+        if key not in self._simulators:
+            own = Simulator(self._home, calibration, cell.seed)
+            recall = None if changed.recall is None else replace(own.recall(model), next_step=changed.recall)
+            self._simulators = {key: Simulator(self._home, calibration, cell.seed, recall)}
+        found = self._simulators[key].run(
+            cell.system, model, changed.of(hardware), cell.residency, cell.batch, cell.decode_tokens
         )
         return observations_of(found, cell, model)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.system import EXECUTION, SYSTEMS
+from seqmoe.spec.what_if import what_if
 
 LANES = ("measured", "emulated", "simulated")
 # Where routing comes from: the running model, or traces that stand in for one.
@@ -19,7 +20,8 @@ MODEL, REPLAY = ROUTINGS = ("model", "replay")
 RANDOM = "random"
 RANDOM_LABEL = "random weights, replayed routing"
 # Fields that came later: a cell that leaves them alone keeps the key that its records have.
-_LATER = {"routing": MODEL, "predictor": "", "execution": "", "link": "", "weights": "", "layers": 0}
+_LATER = {"routing": MODEL, "predictor": "", "execution": "", "link": "", "weights": "", "layers": 0,
+          "what_if": ""}  # fmt: skip
 SCHEMA = 1
 # The contract's: a ratio within 5 % is no difference.
 LEAST_THRESHOLD = 0.05
@@ -34,7 +36,8 @@ class Cell:
     with forecasts runs with, empty for the model's own. ``execution`` is a mode other than the system's own. ``link``
     is the profile to whose overlap ratio a measured cell's link is throttled: the host's own layers set the time.
     ``weights`` "random" runs the model's whole geometry on random numbers where no checkpoint is at hand, with replayed
-    routing; ``layers`` are then the first layers that it is cut down to, 0 for all.
+    routing; ``layers`` are then the first layers that it is cut down to, 0 for all. ``what_if`` is what a simulated
+    cell changes of its machine or predictor (see `seqmoe.spec.what_if`), empty for nothing.
     """
 
     suite: str
@@ -55,6 +58,7 @@ class Cell:
     link: str = ""
     weights: str = ""
     layers: int = 0
+    what_if: str = ""
 
     @property
     def key(self) -> str:
@@ -78,7 +82,8 @@ class Cell:
     @property
     def detail(self) -> str:
         """The label and what else tells a cell from its neighbours."""
-        return f"{self.label}, batch {self.batch}, {self.dataset}"
+        changed = f", {self.what_if}" if self.what_if else ""
+        return f"{self.label}, batch {self.batch}, {self.dataset}{changed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,15 @@ class Block:
     link: str = ""
     weights: str = ""
     layers: int = 0
+    what_if: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
+        for changed in self.what_if:
+            _ = what_if(changed)
+            if changed and self.lane != "simulated":
+                raise ValueError(
+                    f"what_if = {changed!r}: lane {self.lane!r} is what it is; only 'simulated' can differ"
+                )
         for mode in self.execution:
             if mode and mode not in EXECUTION:
                 raise ValueError(f"execution = {mode!r}; {nearest(mode, EXECUTION)}")
@@ -139,7 +151,7 @@ class Block:
             for count in values:
                 if count < 1:
                     raise ValueError(f"{name} = {count}: must be at least 1")
-        for name in ("systems", "models", "residency", "decode_tokens", "batch"):
+        for name in ("systems", "models", "residency", "decode_tokens", "batch", "what_if"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty: the block would have no cells")
 
@@ -193,8 +205,9 @@ class Suite:
             raise InputError(f"suite {self.name!r} has no profile {profile!r}; {nearest(profile, self.profile)}")
         cells: dict[str, Cell] = {}
         for block in self.profile[profile].block:
-            for model, name, residency, batch, decode_tokens, execution in itertools.product(
-                block.models, block.systems, block.residency, block.batch, block.decode_tokens, block.execution
+            axes = (block.what_if, block.models, block.systems, block.residency, block.batch, block.decode_tokens)
+            for changed, model, name, residency, batch, decode_tokens, execution in itertools.product(
+                *axes, block.execution
             ):
                 cell = Cell(
                     suite=self.name,
@@ -215,6 +228,7 @@ class Suite:
                     link=block.link,
                     weights=block.weights,
                     layers=block.layers,
+                    what_if=changed,
                 )
                 cells.setdefault(cell.key, cell)
         return list(cells.values())

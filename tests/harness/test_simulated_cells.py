@@ -107,3 +107,14 @@ def test_the_suite_has_a_cell_for_every_bar_and_cross_of_figure_6() -> None:
     for bar in figure6_bars(HOME):
         x = 1.0 if bar.system == "FullLoad" else bar.x
         assert (bar.panel, bar.model, names.get(bar.system, bar.system), x) in have, bar
+
+
+def test_what_a_cell_changes_of_its_machine_and_predictor_changes_its_result() -> None:
+    small = {"model": "gpt-oss-120b-mxfp4", "batch": 1, "residency": 0.3, "prompts": 1}
+    cells = [simulated(what_if=text, **small) for text in ("", "link=200", "recall=0.7")]
+    with SimulatedExecutor(HOME, Others()) as executor:
+        done = [outcome.observations.stats for _, outcome in executor.execute([Run(one, 0, "a") for one in cells])]
+    plain, fast, blind = done
+    assert fast["overlap_ratio"] == pytest.approx(8 * plain["overlap_ratio"])
+    assert fast["breakdown"]["stall"] < plain["breakdown"]["stall"] < blind["breakdown"]["stall"]
+    assert blind["hit_rate"] < plain["hit_rate"]

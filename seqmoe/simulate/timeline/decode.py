@@ -75,6 +75,8 @@ def step_time(
         # A late prefetch is in flight when it is needed, on average half of it is left.
         load = costs.unpinned() if system.policy == "nothing" else costs.transfer(efficiency)
         stall = (counts.loads + counts.late / 2) * load
+    elif system.misses == "hidden":
+        stall = max(0.0, counts.loads * costs.transfer() - computation)
     elif system.misses == "cpu":
         efficiency = costs.constant(system.constants, "cpu_efficiency", 1.0)
         cpu = costs.on_cpu(counts.misses, efficiency)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from seqmoe.spec.errors import InputError, nearest
 
-MISSES = ("none", "load", "cpu")
+MISSES = ("none", "load", "cpu", "hidden")
 EXECUTION = ("graph", "sync", "eager")
 PREFILL = ("resident", "flexible", "ping_pong", "copy", "cpu")
 
@@ -17,7 +17,8 @@ class SimulatedSystem:
 
     ``policy`` is one of `seqmoe.simulate.policies` (with ``+ORDER`` for prefetches), ``activation`` for MoE-Infinity's,
     ``all`` for full load, ``layers`` for whole layers that stay on the device, ``nothing`` for a device that keeps no
-    expert. ``misses`` are loaded over the link or computed by the CPU. ``predictor``: a sequence predictor runs twice a
+    expert. ``misses`` are loaded over the link or computed by the CPU, or ``hidden``: what moves never waits while the
+    link has time. ``predictor``: a sequence predictor runs twice a
     step. ``history``: forecasts are the request's own running frequencies. ``managed``: kernels on the device keep the
     slots. ``prefill`` says how a prompt's experts arrive: what is missing overlapped with computation (``flexible``),
     every layer's through two buffers (``ping_pong``), by plain copies (``copy``), or not at all (``cpu``).
@@ -72,6 +73,8 @@ SIMULATED = {
         SimulatedSystem("KTransformers", "prefill_hot", misses="cpu", prefill="cpu", constants="ktransformers",
                         unsupported=(_GPT,)),
         SimulatedSystem("llama.cpp", "layers", misses="cpu", prefill="copy", constants="llama_cpp"),
+        # The roofline: all-knowing eviction moves the fewest bytes, all of them while the device computes.
+        SimulatedSystem("bound", "belady", misses="hidden"),
         SimulatedSystem("ProMoE", "lru+promoe", execution="eager", predictor=True, constants="moe_infinity"),
     )
 }  # fmt: skip

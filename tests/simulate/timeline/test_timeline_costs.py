@@ -127,3 +127,10 @@ def test_rows_name_systems_that_exist_and_unknown_ones_are_refused() -> None:
     assert set(asdict(step_time(costs(), SIMULATED["seqmoe"], counts(costs(), 0.9), 1, CONTEXT))) == {
         "computation", "predictor", "management", "stall", "cpu", "overhead",
     }  # fmt: skip
+
+
+def test_the_bound_waits_only_for_what_the_link_cannot_move_meanwhile() -> None:
+    one, bound = costs(), SIMULATED["bound"]
+    few, many = (step_time(one, bound, replace(counts(one, 1.0), loads=n), 1, CONTEXT) for n in (1.0, 100.0))
+    assert few.stall == 0 and few.total == few.computation
+    assert many.total == pytest.approx(100 * one.transfer())
