@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, counted, err, out, print_json
+from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,12 +33,19 @@ def bench(
     predictor: Annotated[
         Path | None, typer.Option(help="Predictor of replayed routing, trained on the traces' training part.")
     ] = None,
+    config: ConfigOption = None,
+    weights: WeightsOption = None,
+    routing: Annotated[
+        str | None, typer.Option(metavar="replay:SRC", help="With --config: the traces to replay, or synthetic.")
+    ] = None,
+    layers: LayersOption = 0,
     resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and start nothing.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a suite's cells into records; interrupt it and run it again at will."""
     from seqmoe.harness.progress import console_progress
+    from seqmoe.harness.random_cells import RandomConfig
     from seqmoe.harness.runner import run_suite
     from seqmoe.harness.studies.kinds import find_study
     from seqmoe.spec.paths import find_home
@@ -46,12 +54,15 @@ def bench(
     study = find_study(home, suite)
     shared: dict[str, Any] = {"profile": profile, "only": only or [], "seed": seed, "threads": threads}
     shared |= {"resume": resume, "dry_run": dry_run}
+    source = random_source(config, weights, routing, layers)
     again = ["--seed", str(seed)] if seed else []
     if study is not None:
         if repeat is not None:
             raise InputError(
                 f"--repeat {repeat}: the cells of study {study.suite.name!r} are computed once; use --seed"
             )
+        if config is not None:
+            raise InputError(f"--config {config}: study {study.suite.name!r} runs no model")
         if predictor is not None:
             raise InputError(f"--predictor {predictor}: study {study.suite.name!r} makes its own")
         again += [] if traces is None else ["--traces", traces]
@@ -59,6 +70,12 @@ def bench(
         return
     for option, value in (("--traces", traces), ("--predictor", predictor)):
         again += [] if value is None else [option, str(value)]
+    if config is not None and source is not None:
+        if traces is not None:
+            raise InputError(f"--traces {traces}: --routing replay:{source} names the traces already")
+        shared["random"] = RandomConfig(config, source, layers)
+        again += ["--config", config, "--weights", "random", "--routing", f"replay:{source}"]
+        again += ["--layers", str(layers)] if layers else []
     shared |= {"traces": traces, "predictor": predictor, "progress": console_progress()}
     result = run_suite(home, suite, repeats=repeat, **shared)
     _print(result, suite, profile, again, dry_run, as_json)

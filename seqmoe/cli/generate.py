@@ -9,6 +9,7 @@ import typer
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
 from seqmoe.cli.live import live_text
+from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,15 +32,24 @@ def generate(
         str | None,
         typer.Option(help="eager: expert by expert; sync: a kernel a layer; graph: the whole step compiled."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, or auto for the checkpoint's own.")] = "float32",
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, bfloat16, or auto for the checkpoint's own; default: float32, bfloat16 of --config."
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Where all experts lie: pageable or pinned memory, or disk.")] = "pageable",
     routing: Annotated[
         str,
         typer.Option(
             metavar="model|replay:SRC",
-            help="Where routing comes from: the running model, or traces, through stand-in experts of the real size.",
+            help="Where routing comes from: the running model, or traces, through stand-in experts of the real size; "
+            "with --config through experts that are really as large.",
         ),
     ] = "model",
+    config: ConfigOption = None,
+    weights: WeightsOption = None,
+    layers: LayersOption = 0,
     emulate: Annotated[str | None, typer.Option(help="Imitate this GPU in dilated time, for example rtx4090.")] = None,
     dilation: Annotated[
         float | None,
@@ -69,6 +79,14 @@ def generate(
 
     home = find_home()
     spec = systems.system(system)
+    source = random_source(config, weights, routing, layers)
+    if config is not None and source is not None:
+        if (prompt, emulate) != (None, None):
+            raise InputError("--prompt, --emulate: random weights decode replayed requests at this host's own speed")
+        spec = spec if execution is None else with_execution(spec, execution)
+        dtype = "bfloat16" if dtype in (None, "auto") else dtype
+        _print(_random(home, config, source, spec, residency, tokens, predictor, layers, dtype, threads), as_json)
+        return
     if routing != "model":
         _print(_replayed(home, routing, spec, residency, tokens, emulate, predictor, dilation, prompt), as_json)
         return
@@ -82,7 +100,7 @@ def generate(
     setup = Setup(spec, residency, predictor or chosen.predictor, profile or chosen.profile, host)
     pace = load_hardware(home, emulate).emulated_pace if emulate is not None else None
     with live_text(quiet=as_json) as live:
-        result = run(chosen.location, prompt, setup, tokens, pace, dilation, dtype, threads, live)
+        result = run(chosen.location, prompt, setup, tokens, pace, dilation, dtype or "float32", threads, live)
     _print(result, as_json, streamed=True)
 
 
@@ -92,11 +110,39 @@ def _print(result: GenerateResult, as_json: bool, streamed: bool = False) -> Non
         return
     if result.text and not streamed:
         out.print(result.text, markup=False, highlight=False)
+    if result.origin:
+        err.print(result.origin, highlight=False)
     rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
         f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}",
         soft_wrap=True,
+    )
+
+
+def _random(
+    home: Home,
+    config: str,
+    source: str,
+    spec: SystemSpec,
+    residency: float,
+    tokens: int,
+    predictor: Path | None,
+    layers: int,
+    dtype: str,
+    threads: int,
+) -> GenerateResult:
+    from seqmoe.runtime.random_model.generate import random_generate
+    from seqmoe.runtime.random_model.opened import RandomModel
+    from seqmoe.runtime.replay_generate import predictor_name
+    from seqmoe.simulate.synthetic import SYNTHETIC, synthetic_name, synthetic_store
+    from seqmoe.spec.model import load_model
+
+    model = load_model(home, config)
+    traces = str(synthetic_store(home, synthetic_name(config))) if source == SYNTHETIC else source
+    name = predictor_name(spec, predictor)
+    return random_generate(
+        RandomModel(model, traces, layers=layers, dtype=dtype, predictor=name), spec, residency, tokens, threads
     )
 
 

@@ -16,7 +16,7 @@ from seqmoe.harness.replays import Replays
 from seqmoe.spec.baseline import Baseline, find_baseline, load_baselines
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import REPLAY, Cell
+from seqmoe.spec.suite import RANDOM, REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 
@@ -50,6 +50,8 @@ class HomeLauncher:
         """
         if cell.lane == simulated.LANE:
             return f"simulated {cell.model}"
+        if cell.weights == RANDOM:
+            return f"seqmoe {RANDOM} {cell.model} {cell.layers} {cell.dataset}"
         if cell.routing == REPLAY:
             return f"seqmoe replay {cell.dataset}"
         worker = "seqmoe" if cell.system in SYSTEMS else self._baseline(cell).key

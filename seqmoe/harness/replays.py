@@ -15,11 +15,12 @@ from seqmoe.harness.studies.predictors import TEST_SHARE
 from seqmoe.predictor.container import read_container
 from seqmoe.predictor.making import make_predictor
 from seqmoe.predictor.online import ONLINE
+from seqmoe.simulate.synthetic import is_synthetic, synthetic_store
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import REPLAY, Cell
+from seqmoe.spec.suite import RANDOM, REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import digest, load_traces
@@ -47,7 +48,12 @@ class Replays:
             raise InputError(f"--traces {location}: no such file or folder")
 
     def path(self, name: str) -> Path:
-        """Where the traces of that name lie; `Unavailable` if they are not on this machine."""
+        """Where the traces of that name lie; `Unavailable` if they are not on this machine.
+
+        Synthetic ones (`seqmoe.simulate.synthetic`) are drawn when they are first asked for.
+        """
+        if is_synthetic(name):
+            return synthetic_store(self._home, name)
         place = None if self._location is None else Path(self._location)
         found = [] if place is None else [p for p in [place, *_inside(place)] if p.name.split(".")[0] == name]
         if not found:
@@ -117,6 +123,8 @@ class Replays:
             name = self.predictor(cell) if SYSTEMS[cell.system].predictor != "none" else None
         except Unavailable:
             return {"model": None, "predictor": None}
+        if cell.weights == RANDOM:  # other numbers than the stand-ins of an emulation on the same traces
+            model = f"{RANDOM} {model}"
         return {"model": model, "predictor": name if name is None or name in ONLINE else files_sha256([Path(name)])}
 
     def prepare(self, cells: Iterable[Cell], say: Callable[[str], None]) -> None:

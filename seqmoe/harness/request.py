@@ -11,13 +11,14 @@ from seqmoe.harness.devices import Devices
 from seqmoe.harness.dilations import Dilations
 from seqmoe.harness.models import checkpoint_folder, load_tokenizer, model_file
 from seqmoe.harness.prompts import load_prompts
+from seqmoe.harness.random_cells import random_model
 from seqmoe.harness.replays import Replays
 from seqmoe.spec.baseline import find_baseline, load_baselines
 from seqmoe.spec.choice import choose_model
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import REPLAY, Cell
+from seqmoe.spec.suite import RANDOM, REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
 
 PROTOCOL = 1
@@ -56,6 +57,8 @@ class Requests:
 
         Raises `InputError` for a model or data set that is declared wrongly, `Unavailable` for one that is not here.
         """
+        if cell.weights == RANDOM:
+            return self._random(cell)
         if cell.routing == REPLAY:
             return self._replayed(cell)
         folder = checkpoint_folder(load_model(self._home, cell.model))
@@ -88,6 +91,22 @@ class Requests:
             "device": self._devices.of(cell),
             "threads": self._threads,
             "replay": self._replays.options(cell) | {"dilation": self._dilations.of(cell)},
+        }
+
+    def _random(self, cell: Cell) -> dict[str, Any]:
+        """A model that no folder holds, and prompts that its engine makes of the traces."""
+        link = load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None
+        return {
+            "protocol": PROTOCOL,
+            "cell": asdict(cell),
+            "model_path": "",
+            "model_format": "hf",
+            "prompts": [],
+            "decode_tokens": cell.decode_tokens,
+            "device": self._devices.of(cell),
+            "threads": self._threads,
+            "options": {"link_ratio": link},
+            "random": asdict(random_model(self._home, cell, self._replays)),
         }
 
     def _options(self, cell: Cell) -> dict[str, Any]:

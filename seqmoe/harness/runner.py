@@ -22,6 +22,7 @@ from seqmoe.harness.interruption import interruptible
 from seqmoe.harness.launch import HomeLauncher, Launcher
 from seqmoe.harness.plan import Plan, Run, make_plan
 from seqmoe.harness.progress import ProgressReport, SilentProgress
+from seqmoe.harness.random_cells import RandomConfig
 from seqmoe.harness.record import SCHEMA, Observations, Record, Status
 from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import Requests
@@ -79,25 +80,31 @@ def run_suite(
     timeout: float = 900.0,
     traces: str | None = None,
     predictor: Path | None = None,
+    random: RandomConfig | None = None,
     launcher: Launcher | None = None,
 ) -> SweepResult:
     """Run what the store of this host does not have yet of a suite (a name of suites/, or a file).
 
     ``only`` chooses cells (see `seqmoe.harness.selection.choose`), ``repeats`` overrides the profile's, ``timeout`` is
     in seconds per request, ``resume=False`` runs everything again. ``traces`` and ``predictor`` are for cells with
-    replayed routing, see `seqmoe.harness.replays.Replays`. A cell that fails is recorded once and leaves the
+    replayed routing, see `seqmoe.harness.replays.Replays`. ``random`` puts a declared model with random weights in the
+    place of the cells' own, see `seqmoe.harness.random_cells`. A cell that fails is recorded once and leaves the
     rest alone. Raises `InputError` for anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT
     and SIGTERM, with every finished run stored and no worker left.
     """
     found = find_suite(home, suite)
     cells = found.cells(profile, seed)
+    if random is not None and random.location is not None:
+        traces = random.location
+    replays = Replays(home, traces, predictor)
+    if random is not None:
+        cells = random.cells(home, cells, replays, predictor)
     check_cells(home, suite, cells)
     cells = choose(cells, only) if only else cells
     count = found.profile[profile].repeats if repeats is None else repeats
     if min(count, threads) < 1:
         raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
     environment = fingerprint(home) | {"threads": threads}
-    replays = Replays(home, traces, predictor)
     if not any(cell.routing == REPLAY for cell in cells):
         for option, given in (("--traces", traces), ("--predictor", predictor)):
             if given is not None:

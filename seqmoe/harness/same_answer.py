@@ -12,7 +12,7 @@ from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SYSTEMS
 
 FULL = "full"
-_WORKLOAD = ("model", "routing", "dataset", "prompts", "decode_tokens", "batch", "seed")
+_WORKLOAD = ("model", "routing", "dataset", "prompts", "decode_tokens", "batch", "seed", "weights", "layers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import HardwareProfile, load_hardware
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
+from seqmoe.spec.suite import random_label
 
 _GROUPS = {
     "decode-short": "Decode length 128-1024",
@@ -27,7 +28,10 @@ _GROUPS = {
     "batch": "Batches, 35% of the experts on the device",
     "ttft": "Time to first token, prompt of 1,024 tokens",
 }
-_SPLIT = ["host", "device", "lane", "hardware", "model", "panel", "dataset", "prompts", "decode_tokens", "seed"]
+_SPLIT = [
+    "host", "device", "lane", "hardware", "model", "panel", "dataset", "prompts", "decode_tokens", "seed", "weights",
+    "layers",
+]  # fmt: skip
 _ACROSS = 4
 
 
@@ -125,8 +129,9 @@ class Figure6:
         full = None
         if metric == "share":
             bars, full = bars[bars["system"] != "FullLoad"], 100.0
+        origin = f", {random_label(int(first['layers']))}" if first["weights"] else ""
         return Panel(
-            title=f"{first['model_title']}, {style.lane_text(lane, first['device'])}",
+            title=f"{first['model_title']}, {style.lane_text(lane, first['device'])}{origin}",
             note=self._note(rows),
             lane=lane,
             axis="batch_size" if group == "batch" else "residency",

@@ -20,7 +20,7 @@ from seqmoe.spec.system import SYSTEMS
 # Rows that agree in these did the same work in the same way; only such rows are set against each other.
 WORKLOAD = [
     "suite", "host", "device", "lane", "hardware", "model", "panel", "batch", "dataset", "prompts", "decode_tokens",
-    "seed",
+    "seed", "weights", "layers",
 ]  # fmt: skip
 METRICS = ("tok_s", "ttft_s", "hit_rate", "share")
 # Beside the hit rate, always: the rate per assignment, expert bytes over the link per output token, the routing's
@@ -61,7 +61,8 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "routing", "predictor", "execution", "link", "cell_key", "host", "device", "system_title",
+    "hardware", "seed", "routing", "predictor", "execution", "link", "weights", "layers", "cell_key", "host", "device",
+    "system_title",
     "model_title", "repeat", "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES,
     "answer", "matched", "tokens_sha256",
 ]  # fmt: skip

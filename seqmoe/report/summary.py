@@ -13,7 +13,8 @@ from seqmoe.report.frame import CIRCUMSTANCES, DIFFERS, METRICS, SAME, UNKNOWN
 _KEPT = [
     "suite", "panel", "lane", "hardware", "model", "model_title", "host", "device", "system",
     "system_title", "residency",
-    "batch", "dataset", "prompts", "decode_tokens", "seed", "routing", "predictor", "cell_key",
+    "batch", "dataset", "prompts", "decode_tokens", "seed", "routing", "predictor", "weights", "layers",
+    "cell_key",
 ]  # fmt: skip
 COLUMNS = [
     *_KEPT, "status", "reason", "hint", "repeats", "answer", "matched", "tokens_sha256", "hit_note", *CIRCUMSTANCES,

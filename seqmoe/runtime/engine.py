@@ -10,7 +10,7 @@ from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.decode import Decoder, Generation, OnToken
 from seqmoe.runtime.emulation import Emulation, LayerPacer, decoding
 from seqmoe.runtime.full_load import FullLoad
-from seqmoe.runtime.loading import load
+from seqmoe.runtime.loading import Loaded, load
 from seqmoe.runtime.offload import Router
 from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.runtime.retention import Offline
@@ -24,8 +24,9 @@ _TOLD_BY_WEIGHTS = ("softmax", "softmax_renormalised")
 class Engine:
     """One model on this host, its experts in the host pool; at full load until another system is placed."""
 
-    def __init__(self, checkpoint: Checkpoint, tier: str = "pageable") -> None:
-        loaded = load(checkpoint, tier)
+    def __init__(self, checkpoint: Checkpoint, tier: str = "pageable", loaded: Loaded | None = None) -> None:
+        """Load the checkpoint, unless it comes ``loaded``."""
+        loaded = loaded or load(checkpoint, tier)
         self.checkpoint = checkpoint
         self.tokenizer = checkpoint.tokenizer
         self.geometry = checkpoint.geometry

@@ -13,6 +13,8 @@ from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.model_class import without_experts
 from seqmoe.spec.errors import OutOfMemoryError
 
+_HINT = "choose dtype bfloat16, a smaller residency, batch or length, or host pool tier 'disk'"
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
@@ -31,12 +33,11 @@ class MemoryPlan:
         terms = " + ".join(f"{name} {_in_words(size)}" for name, size in self.parts if size)
         return f"{terms} = {_in_words(self.total)}"
 
-    def check(self) -> None:
-        """Raise `OutOfMemoryError` with the sum where it exceeds what is available."""
+    def check(self, hint: str = _HINT) -> None:
+        """Raise `OutOfMemoryError` with the sum where it exceeds what is available; ``hint`` says what to do."""
         if self.total > self.available.bytes:
             raise OutOfMemoryError(
-                f"memory: {self}, but {_in_words(self.available.bytes)} are available ({self.available.source}); "
-                "choose dtype bfloat16, a smaller residency, batch or length, or host pool tier 'disk'"
+                f"memory: {self}, but {_in_words(self.available.bytes)} are available ({self.available.source}); {hint}"
             )
 
 

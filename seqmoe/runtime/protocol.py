@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from seqmoe.runtime.random_model.opened import RandomModel
 from seqmoe.runtime.replay_runner import Replay
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
@@ -30,7 +31,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of the worker protocol, validated."""
+    """One request of the worker protocol, validated.
+
+    A ``replay`` has neither model nor prompts; a ``random`` model has the prompts that its engine makes.
+    """
 
     protocol: int
     cell: Cell
@@ -42,12 +46,13 @@ class Request:
     threads: int
     options: Options = Options()
     replay: Replay | None = None
+    random: RandomModel | None = None
     warmup: bool = True
 
     def __post_init__(self) -> None:
         if self.protocol != PROTOCOL:
             raise ValueError(f"protocol = {self.protocol}: this worker speaks {PROTOCOL}")
-        if not self.prompts and self.replay is None:
+        if not self.prompts and self.replay is None and self.random is None:
             raise ValueError("prompts: none given")
 
     @property

@@ -12,6 +12,7 @@ from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import HardwareProfile
 from seqmoe.spec.system import SystemSpec
+from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import load_traces
 from seqmoe.traces.summary import column
 
@@ -32,16 +33,12 @@ def replay_generate(
     ``predictor`` is a file, or a kind that learns as it goes. Raises `InputError` for traces, residencies and
     predictors that do not fit.
     """
-    steps = column(load_traces(traces).requests, "steps")
-    chosen = next((index for index, count in enumerate(steps) if count > tokens), None)
-    if chosen is None:
-        raise InputError(f"--tokens {tokens}: the longest request of {traces} has {max(steps, default=0)} steps")
     replay = Replay(
         traces=traces,
-        requests=(chosen,),
+        requests=(first_of_length(load_traces(traces), traces, tokens),),
         expert_bytes=hardware.full_load[hardware.emulates].expert_bytes,
         pace=hardware.emulated_pace,
-        predictor=_name(spec, predictor),
+        predictor=predictor_name(spec, predictor),
         dilation=dilation,
     )
     events: list[dict[str, Any]] = []
@@ -55,7 +52,17 @@ def replay_generate(
     return _result(spec, residency, events)
 
 
-def _name(spec: SystemSpec, predictor: Path | None) -> str | None:
+def first_of_length(traces: TraceSet, name: str, tokens: int) -> int:
+    """The first request with more than ``tokens`` steps; `InputError` where the traces ``name`` have none."""
+    steps = column(traces.requests, "steps")
+    chosen = next((index for index, count in enumerate(steps) if count > tokens), None)
+    if chosen is None:
+        raise InputError(f"--tokens {tokens}: the longest request of {name} has {max(steps, default=0)} steps")
+    return chosen
+
+
+def predictor_name(spec: SystemSpec, predictor: Path | None) -> str | None:
+    """What a person gave as ``--predictor``; `InputError` where the system needs one and none was given."""
     if predictor is None and spec.predictor != "none":
         kinds = " or ".join(ONLINE)
         raise InputError(f"system {spec.name!r} needs --predictor: a file made for these traces' model, or {kinds}")

@@ -85,10 +85,10 @@ class ReplayedEngine:
         before it, no word of any language. ``on_token(index, token)`` is called once a step, with the first request's.
         Raises ``ValueError`` for a request that is too short.
         """
-        prompts = [_prompt_steps(request) for request in requests]
+        prompts = [prompt_steps(request) for request in requests]
         for request, prompt in zip(requests, prompts, strict=True):
             check_length(request, tokens, prompt)
-        weights = [_weights(request, self.geometry.experts, self._router_kind) for request in requests]
+        weights = [trace_weights(request, self.geometry.experts, self._router_kind) for request in requests]
         self.router.placement.begin_request(len(requests))
         results = []
         for request, prompt, weight in zip(requests, prompts, weights, strict=True):
@@ -143,17 +143,17 @@ class ReplayedEngine:
 
 def check_length(request: RequestTrace, tokens: int, prompt: int | None = None) -> None:
     """Raise ``ValueError`` for a request that cannot decode as many tokens; ``prompt`` is the number of its steps."""
-    most = len(request.experts) - (_prompt_steps(request) if prompt is None else prompt) + 1
+    most = len(request.experts) - (prompt_steps(request) if prompt is None else prompt) + 1
     if not 0 < tokens <= most:
         raise ValueError(f"tokens = {tokens}: request {request.identifier!r} of the traces gives at most {most}")
 
 
-def _prompt_steps(request: RequestTrace) -> int:
+def prompt_steps(request: RequestTrace) -> int:
     """Steps before the first decode step; one where the trace begins with decoding."""
     return max(1, int(np.argmax(request.phase == DECODE)))
 
 
-def _weights(request: RequestTrace, experts: int, router: str) -> NDArray[np.float32]:
+def trace_weights(request: RequestTrace, experts: int, router: str) -> NDArray[np.float32]:
     """Psi of the experts of every step, [steps, layers, k]: what predictors read, and never 0 for an active expert."""
     activation = activations(request, experts, router)
     index = np.where(request.experts == MISSING, 0, request.experts).astype(np.int64)

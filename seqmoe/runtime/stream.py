@@ -19,7 +19,8 @@ from seqmoe.spec.answer import tokens_sha256
 class GenerateResult:
     """Tokens, text and statistics of one prompt. Times in seconds; hit rate, bytes and stalls of the decode steps.
 
-    ``hit_rate`` is None where no step was decoded through an offloaded placement.
+    ``hit_rate`` is None where no step was decoded through an offloaded placement. ``origin`` says what must be said of
+    a model that no checkpoint gave.
     """
 
     system: str
@@ -33,6 +34,7 @@ class GenerateResult:
     hit_rate: float | None
     bytes: dict[str, int]
     breakdown: dict[str, float]
+    origin: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

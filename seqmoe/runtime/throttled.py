@@ -18,7 +18,7 @@ def throttled_to(engine: Engine, overlap_ratio: float) -> Emulation:
     nothing is to be padded.
     """
     engine.place_full()
-    prompt = np.random.default_rng(0).integers(1, engine.tokenizer.vocab_size, _PROMPT).tolist()
+    prompt = np.random.default_rng(0).integers(1, engine.checkpoint.config.vocab_size, _PROMPT).tolist()
     gaps = np.diff(engine.generate(prompt, _TOKENS).token_ns)
     layer = float(np.median(gaps[len(gaps) // 4 :])) / 1e9 / engine.geometry.layers
     return Emulation(Pace(layer, layer / overlap_ratio), 1.0)

@@ -240,7 +240,7 @@ def _spec_of(cell: Cell) -> SystemSpec:
 
 def _random_engine(random: RandomModel, request: Request) -> RandomEngine:
     opened, cell = Opened.of(random), request.cell
-    opened.plan(_spec_of(cell), cell.residency, cell.batch, request.decode_tokens).check()
+    opened.check_memory(_spec_of(cell), cell.residency, cell.batch, request.decode_tokens)
     return RandomEngine(opened)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,12 @@ class Model:
     def geometry(self) -> Geometry:
         """The shape that slots and residency are counted in."""
         return Geometry(self.layers, self.experts, self.top_k, self.expert_bytes, self.non_expert_bytes)
+
+    def shortened(self, layers: int) -> Model:
+        """The model cut down to its first ``layers`` layers, 0 for all; ``ValueError`` for more than it has."""
+        if not 0 <= layers <= self.layers:
+            raise ValueError(f"layers = {layers}: {self.name} has {self.layers}; give 1 to {self.layers}")
+        return replace(self, layers=layers or self.layers)
 
     @property
     def location(self) -> str:

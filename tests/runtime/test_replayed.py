@@ -140,6 +140,6 @@ def test_what_does_not_fit_the_traces_is_refused_by_name(tmp_path, engine) -> No
     with pytest.raises(InputError, match=r"requests \[7\]: the traces have 4"):
         events_of(runner, Replay(str(tmp_path / "traces"), (7,), BYTES, PACE), "lru")
     Previous(LAYERS + 1, EXPERTS, TOP_K).save(tmp_path / "other.safetensors")
-    with pytest.raises(InputError, match="made for 4 layers of 10 experts, but the traces have 3 of 10"):
+    with pytest.raises(InputError, match="made for 4 layers of 10 experts, but what runs has 3 of 10"):
         predictor_of(system("seqmoe"), str(tmp_path / "other.safetensors"), engine)
     assert predictor_of(system("lru"), None, engine) is None
