@@ -59,9 +59,14 @@ class Checkpoint:
         """What the expert pools hold."""
         return self.family.expert_format(self.config, self.dtype)
 
+    @property
+    def context(self) -> int:
+        """The most tokens of a sequence."""
+        return int(self.config.max_position_embeddings)
+
     def check_lengths(self, prompt: list[int], tokens: int) -> None:
         """Raise ``ValueError`` for a prompt without tokens, or one that does not fit the context with its output."""
-        context = int(self.config.max_position_embeddings)
+        context = self.context
         if not prompt:
             raise ValueError("the prompt has no tokens; give at least one character")
         if tokens < 1:

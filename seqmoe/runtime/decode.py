@@ -1,4 +1,4 @@
-"""Greedy decoding: prompts in, a fixed number of tokens out of each, a timestamp for each step."""
+"""Decoding: prompts in, tokens out of each, a timestamp for each step; greedy unless it is told otherwise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from seqmoe.runtime.cache import Batch, new_cache
 from seqmoe.runtime.offload import Router
+from seqmoe.runtime.sampling import Sampler, Sampling
 
 OnToken = Callable[[int, int], None]
 
@@ -72,10 +73,13 @@ class Decoder:
                 on_token(index, results[0].tokens[-1])
         return results
 
-    def stream(self, prompts: list[list[int]], tokens: int, keep_logits: bool = False) -> Iterator[list[Generation]]:
+    def stream(
+        self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, sampler: Sampler | None = None
+    ) -> Iterator[list[Generation]]:
         """Emit exactly ``tokens`` tokens after each prompt, all together; gives the same results after each step.
 
-        End-of-text is never chosen, as when engines ignore it.
+        End-of-text is never chosen, as when engines ignore it. A ``sampler`` chooses for the first prompt, which is
+        then the only one, and may end it: the end of text is not among the tokens.
         """
         request_ns = time.perf_counter_ns()
         results = [Generation(request_ns) for _ in prompts]
@@ -89,6 +93,13 @@ class Decoder:
                 self._router.begin_step()
             before = self._counters()
             logits, ids = self.step(ids, batch, cache, index)
+            if sampler is not None:
+                ids = torch.tensor([[sampler.choose(logits[0])]])
+                if sampler.ends(int(ids)):
+                    if not index:
+                        results[0].token_ns.append(time.perf_counter_ns())
+                        yield results
+                    return
             found = ids[:, 0].tolist()
             now = time.perf_counter_ns()
             after = self._counters()
@@ -115,6 +126,10 @@ class Decoder:
             logits_to_keep=1,
         ).logits[:, -1]
         return self.choose(logits)
+
+    def sampler(self, sampling: Sampling) -> Sampler:
+        """What chooses the tokens of one request, by the model's end of text."""
+        return Sampler(sampling, self._end.tolist())
 
     def new_cache(self, length: int) -> Any:
         """A cache for sequences of up to ``length`` tokens."""

@@ -14,6 +14,7 @@ from seqmoe.runtime.loading import Loaded, load
 from seqmoe.runtime.offload import Router
 from seqmoe.runtime.offloaded import Offloaded
 from seqmoe.runtime.retention import Offline
+from seqmoe.runtime.sampling import Sampling
 from seqmoe.runtime.timers import StepTimers
 from seqmoe.spec.system import SystemSpec
 
@@ -125,15 +126,28 @@ class Engine:
             results |= zip(places, found, strict=True)
         return [results[place] for place in range(len(prompts))]
 
-    def stream(self, prompt: list[int], tokens: int) -> Iterator[Generation]:
-        """`generate`, step by step: the same result after each token."""
+    @property
+    def decoder(self) -> Decoder:
+        """What runs the steps of the placed system."""
+        return self._decoder
+
+    @property
+    def compiled(self) -> bool:
+        """Whether its steps are compiled, each batch size by itself."""
+        return self._decoder is self._compiled
+
+    def stream(self, prompt: list[int], tokens: int, sampling: Sampling | None = None) -> Iterator[Generation]:
+        """`generate`, step by step: the same result after each token. With ``sampling`` as that says, to the end of
+        text; the tokens may then be none.
+        """
         self.checkpoint.check_lengths(prompt, tokens)
         if not self.router.placed:
             self.place_full()
         self.router.placement.begin_request(1)
         pacer = self.pacer
         try:
-            for index, results in enumerate(self._decoder.stream([prompt], tokens)):
+            sampler = self._decoder.sampler(sampling) if sampling is not None else None
+            for index, results in enumerate(self._decoder.stream([prompt], tokens, sampler=sampler)):
                 yield results[0]
                 if index == 0 and pacer is not None:
                     pacer.start()

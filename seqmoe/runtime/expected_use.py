@@ -57,14 +57,19 @@ class ExpectedUse(Retention):
         self._ahead_by = self._next_use * self._discounts[:, 0] ** np.arange(_MOST_ROWS + 1)[:, None]
         self._ahead = self._ahead_by.sum(1)
         self._tail = self._ahead_by[HORIZON]
-        self._begin = 0
+        self._begin = self._origin = 0
         self._forget()
 
     def begin_request(self, step: int) -> None:
         """Frequencies and forecasts are of one batch; the scores fade on, told as of the new beginning."""
-        self.score -= (step - self._begin) * self._fade
+        self.resized(step)
         self._begin = step
         self._forget()
+
+    def resized(self, step: int) -> None:
+        """The scores are told as of now, lest they grow without end."""
+        self.score -= (step - self._origin) * self._fade
+        self._origin = step
 
     def used(self, layer: int, step: int, experts: NDArray[np.int32]) -> None:
         """One more step of history; what was forecast as this step is past."""
@@ -86,7 +91,7 @@ class ExpectedUse(Retention):
         uses = self._uses[:, first:last].reshape(len(self._uses), -1)
         beyond, frequency = self._history(uses, tail, step)
         total = value.ravel() + unused.ravel() * beyond + frequency
-        when = (1 + step - self._begin + np.arange(first, last) / self.layers) * self._fade
+        when = (1 + step - self._origin + np.arange(first, last) / self.layers) * self._fade
         logarithm = np.log(np.maximum(total, _LEAST)).reshape(-1, self.experts)
         self.score[first:last] = logarithm + when[:, None]
         rows = probability[1:][: self._steps]
@@ -100,7 +105,7 @@ class ExpectedUse(Retention):
     def _after_event(self, layer: int, step: int) -> None:
         beyond, frequency = self._history(self._uses[:, layer], self._tail, step)
         total = self._later[layer] + self._later_unused[layer] * beyond + frequency
-        when = (1 + step - self._begin + layer / self.layers) * self._fade
+        when = (1 + step - self._origin + layer / self.layers) * self._fade
         self.score[layer] = np.log(np.maximum(total, _LEAST)) + when
 
     def _history(

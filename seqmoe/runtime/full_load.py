@@ -43,6 +43,10 @@ class Placement(Protocol):
         """
         ...
 
+    def resize(self, batch: int) -> None:
+        """Requests joined or left the running batch, which are ``batch`` now; what the others did still counts."""
+        ...
+
     def begin_step(self) -> int:
         """A decode step starts; the position of its layer 0."""
         ...
@@ -86,6 +90,9 @@ class FullLoad:
 
     def begin_request(self, batch: int) -> None:
         """Nothing depends on history."""
+
+    def resize(self, batch: int) -> None:
+        """There is room for any."""
 
     def begin_step(self) -> int:
         """Positions only count."""

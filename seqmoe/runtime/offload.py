@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,19 @@ _routers: weakref.WeakValueDictionary[int, Router] = weakref.WeakValueDictionary
 _numbers = itertools.count()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """What one request brings to a layer's experts: states [T, hidden], experts and weights [T, k], the router's logits
+    where predictors read those.
+    """
+
+    layer: int
+    hidden: torch.Tensor
+    index: torch.Tensor
+    weights: torch.Tensor
+    logits: torch.Tensor | None
+
+
 class Router:
     """Connects the experts modules of one model to a placement, and keeps what was routed if asked to.
 
@@ -44,6 +59,8 @@ class Router:
         self.position = 0
         self.number = next(_numbers)
         self.real: NDArray[np.bool_] | None = None
+        # Where requests whose forwards run beside each other wait for their experts (`seqmoe.runtime.joint`).
+        self.meet: Callable[[Arrival], torch.Tensor] | None = None
         self._logits: dict[int, torch.Tensor] = {}
         _routers[self.number] = self
         for layer, module in enumerate(modules):
@@ -98,6 +115,24 @@ class Router:
         Contributions are kept per (token, k) and summed in router order, so the result does not depend on which slots
         held the experts nor on how many groups a long prompt needed: offloading cannot change the model's answer.
         """
+        if self.meet is not None:
+            return self.meet(Arrival(layer, hidden_states, top_k_index, top_k_weights, self._logits.get(layer)))
+        return self._compute(layer, hidden_states, top_k_index, top_k_weights)
+
+    def compute_together(self, arrivals: list[Arrival]) -> list[torch.Tensor]:
+        """`compute` for requests that have all come to the same layer, in one event."""
+        layer = arrivals[0].layer
+        logits = [each.logits for each in arrivals if each.logits is not None]
+        if logits:
+            self._logits[layer] = torch.cat([each.reshape(-1, each.shape[-1]) for each in logits])
+        hidden, index, weights = (
+            torch.cat([getattr(each, name) for each in arrivals]) for name in ("hidden", "index", "weights")
+        )
+        return list(self._compute(layer, hidden, index, weights).split([len(each.hidden) for each in arrivals]))
+
+    def _compute(
+        self, layer: int, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> torch.Tensor:
         began = time.perf_counter_ns()
         placement = self.placement
         experts = top_k_index.numpy().astype(np.int32)

@@ -89,12 +89,20 @@ class Offloaded:
 
     def begin_request(self, batch: int) -> None:
         """Reset what is of one batch only; the pool stays warm."""
-        slots = self._geometry.slots(self._residency, batch)
-        # Prefetches in flight leave room for what a layer may miss.
-        self.table.fetch_limit = slots - self._geometry.least_slots(batch)
+        self._leave_room(batch)
         self._retention.begin_request(self._step + 1)
         if self._driver is not None:
             self._driver.begin_request()
+
+    def resize(self, batch: int) -> None:
+        """Room for as many; scores and forecasts go on."""
+        self._leave_room(batch)
+        self._retention.resized(self._step + 1)
+
+    def _leave_room(self, batch: int) -> None:
+        """Prefetches in flight leave room for what a layer may miss."""
+        slots = self._geometry.slots(self._residency, batch)
+        self.table.fetch_limit = slots - self._geometry.least_slots(batch)
 
     def begin_step(self) -> int:
         """One token of each request."""

@@ -42,6 +42,9 @@ class Retention:
     def begin_request(self, step: int) -> None:
         """A new batch begins with ``step``."""
 
+    def resized(self, step: int) -> None:
+        """From ``step`` on the running batch has more or fewer requests; nothing is forgotten."""
+
     def used(self, layer: int, step: int, experts: NDArray[np.int32]) -> None:
         """A decode step needs these experts of a layer, distinct; called before any of them is loaded."""
 
@@ -65,6 +68,10 @@ class LeastRecent(Retention):
         if (step - self._base) * self.layers > _EXACT:
             self.score -= (step - self._base) * self.layers
             self._base = step
+
+    def resized(self, step: int) -> None:
+        """A batch that never ends needs it as well."""
+        self.begin_request(step)
 
     def used(self, layer: int, step: int, experts: NDArray[np.int32]) -> None:
         """The event's own position."""
@@ -140,6 +147,10 @@ class LeastFrequentWithDecay(Retention):
         self._value += (step - self._base) * np.log(DECAY)
         self._base = step
         self.score[:] = self._value
+
+    def resized(self, step: int) -> None:
+        """The same, lest values grow without end."""
+        self.begin_request(step)
 
     def used(self, layer: int, step: int, experts: NDArray[np.int32]) -> None:
         """A use of weight 1 as of now."""

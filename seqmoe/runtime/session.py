@@ -13,6 +13,7 @@ from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.profile import profile_for
+from seqmoe.runtime.sampling import Sampling
 from seqmoe.runtime.setup import Setup, encode, with_execution
 from seqmoe.runtime.stream import Stream
 from seqmoe.spec import system as systems
@@ -46,14 +47,15 @@ class Session:
         """The predictor in the loop."""
         return self._forecaster
 
-    def generate(self, prompt: str | list[int], tokens: int = 64) -> Stream:
-        """Continue a prompt greedily: pieces of text as they come, statistics at any time, the result at the end.
+    def generate(self, prompt: str | list[int], tokens: int = 64, sampling: Sampling | None = None) -> Stream:
+        """Continue a prompt: pieces of text as they come, statistics at any time, the result at the end.
 
-        Raises `InputError` for a prompt that the model cannot take.
+        Greedily, and never ended by the model; with ``sampling`` as that says, up to the model's end of text. Raises
+        `InputError` for a prompt that the model cannot take.
         """
         ids = encode(self.tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
         self.setup.check(self.engine.checkpoint, [ids], tokens)
-        return Stream(self.engine, self.setup, ids, tokens, self._emulation)
+        return Stream(self.engine, self.setup, ids, tokens, self._emulation, sampling)
 
     def generate_batch(self, prompts: list[str | list[int]], tokens: int = 64) -> list[str]:
         """Continue several prompts together; their texts. The pool must hold what all of them may need of a layer."""
@@ -74,6 +76,36 @@ class Session:
         self.close()
 
 
+def prepare(
+    model: str | Path,
+    residency: float,
+    system: str,
+    *,
+    dtype: str = "float32",
+    host: str = "pageable",
+    execution: str | None = None,
+    predictor: str | Path | None = None,
+    profile: str | Path | None = None,
+    threads: int = 1,
+) -> tuple[Checkpoint, Setup]:
+    """What `load` makes a session from, checked but for the length of its requests; no weights are read."""
+    chosen = choose_model(find_home(), str(model))
+    spec = systems.system(system)
+    if execution is not None:
+        spec = with_execution(spec, execution)
+    torch.set_num_threads(threads)
+    setup = Setup(
+        spec,
+        residency,
+        Path(predictor) if predictor is not None else chosen.predictor,
+        Path(profile) if profile is not None else chosen.profile,
+        host,
+    )
+    checkpoint = Checkpoint.open(chosen.location, dtype)
+    setup.check(checkpoint, [], 0)
+    return checkpoint, setup
+
+
 def load(
     model: str | Path = "reference",
     residency: float = 0.45,
@@ -91,18 +123,16 @@ def load(
     ``predictor`` and ``profile`` default to the files that lie with the model. Raises `InputError` for anything that
     does not fit together, before weights are loaded.
     """
-    chosen = choose_model(find_home(), str(model))
-    spec = systems.system(system)
-    if execution is not None:
-        spec = with_execution(spec, execution)
-    torch.set_num_threads(threads)
-    setup = Setup(
-        spec,
-        residency,
-        Path(predictor) if predictor is not None else chosen.predictor,
-        Path(profile) if profile is not None else chosen.profile,
-        host,
+    return Session(
+        *prepare(
+            model,
+            residency,
+            system,
+            dtype=dtype,
+            host=host,
+            execution=execution,
+            predictor=predictor,
+            profile=profile,
+            threads=threads,
+        )
     )
-    checkpoint = Checkpoint.open(chosen.location, dtype)
-    setup.check(checkpoint, [], 0)
-    return Session(checkpoint, setup)

@@ -55,6 +55,26 @@ class Setup:
             prompt_tokens=longest,
         ).check()
 
+    def check_batch(self, checkpoint: Checkpoint, batch: int, context: int) -> None:
+        """As `check`, for up to ``batch`` requests of ``context`` tokens each that come and go; `batching` serves them.
+
+        Prompts are computed one at a time; compiled steps take one request at a time as well.
+        """
+        if not 1 < context <= checkpoint.context:
+            raise InputError(f"context = {context}: must lie in [2, {checkpoint.context}], the model's own")
+        try:
+            slots = checkpoint.geometry.slots(self.residency, 1 if self.spec.execution == "graph" else batch)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        plan_memory(
+            checkpoint,
+            self.host,
+            None if self.spec.retention == "all" else slots,
+            batch=batch,
+            tokens=context,
+            prompt_tokens=-(-context // batch),
+        ).check()
+
 
 def with_execution(spec: SystemSpec, execution: str) -> SystemSpec:
     """The same system in another execution mode; an unknown one is an `InputError`."""
@@ -64,9 +84,12 @@ def with_execution(spec: SystemSpec, execution: str) -> SystemSpec:
         raise InputError(f"--execution: {error}") from None
 
 
-def encode(tokenizer: Any, prompt: str) -> list[int]:
-    """Token ids of a text; `InputError` for one that a terminal has garbled."""
+def encode(tokenizer: Any, prompt: str, special: bool = True) -> list[int]:
+    """Token ids of a text; `InputError` for one that a terminal has garbled.
+
+    ``special`` puts the tokenizer's own marks around it, which a chat template has written already.
+    """
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-        raise InputError("--prompt: is not valid UTF-8 text; check the terminal's encoding")
-    ids: list[int] = tokenizer.encode(prompt)
+        raise InputError("the prompt is not valid UTF-8 text; check the terminal's encoding")
+    ids: list[int] = tokenizer.encode(prompt, add_special_tokens=special)
     return ids

@@ -10,6 +10,7 @@ from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter
+from seqmoe.runtime.sampling import Sampling
 from seqmoe.runtime.setup import Setup
 from seqmoe.runtime.text import TextStream
 from seqmoe.spec.answer import tokens_sha256
@@ -47,12 +48,20 @@ class Stream:
     ``tok_s``, ``hit_rate`` and ``ttft_s`` tell how it goes so far; ``result`` is there once it has ended.
     """
 
-    def __init__(self, engine: Engine, setup: Setup, ids: list[int], tokens: int, emulation: Emulation | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        setup: Setup,
+        ids: list[int],
+        tokens: int,
+        emulation: Emulation | None,
+        sampling: Sampling | None = None,
+    ) -> None:
         self._engine, self._setup, self._emulation = engine, setup, emulation
         self._generation: Generation | None = None
         self._meter = DecodeMeter(engine)
         self._result: GenerateResult | None = None
-        self._pieces = self._run(ids, tokens)
+        self._pieces = self._run(ids, tokens, sampling)
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -89,12 +98,14 @@ class Stream:
     def _factor(self) -> float:
         return self._emulation.factor if self._emulation is not None else 1.0
 
-    def _run(self, ids: list[int], tokens: int) -> Iterator[str]:
+    def _run(self, ids: list[int], tokens: int, sampling: Sampling | None) -> Iterator[str]:
         engine = self._engine
         self._meter = DecodeMeter(engine)
         engine.timers.clear()
         text = TextStream(engine.tokenizer)
-        for self._generation in engine.stream(ids, tokens):
+        for self._generation in engine.stream(ids, tokens, sampling):
+            if not self._generation.tokens:  # the model had nothing to say
+                continue
             token = self._generation.tokens[-1]
             self._meter(len(self._generation.tokens) - 1, token)
             yield text.add(token)
