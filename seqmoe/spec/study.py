@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -59,6 +59,10 @@ class StudySuite(Protocol):
     @property
     def figure(self) -> str:
         """The paper's figure or table that it reproduces."""
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """Its profiles by their names."""
 
     def cells(self, profile: str, seed: int = 0, traces: str | None = None) -> Sequence[StudyCell]:
         """All cells of a profile; ``traces`` (a name) takes the place of those that the blocks declare."""
