@@ -61,7 +61,7 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "routing", "predictor", "execution", "link", "weights", "layers", "cell_key", "host", "device",
+    "hardware", "seed", "routing", "predictor", "execution", "link", "weights", "layers", "what_if", "cell_key", "host", "device",
     "system_title",
     "model_title", "repeat", "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES,
     "answer", "matched", "tokens_sha256",
