@@ -12,6 +12,12 @@ cache, through an aligned buffer of 1 MiB; its property ``direct`` is False wher
 that cannot be opened raises ``OSError`` at once. One that ends too early, or cannot be read, raises ``TransferError``,
 with its name and the byte, when the expert is asked for.
 
+``DmaLink(context, sources, [(device_address, bytes_from_slot_to_slot, bytes), ...], seconds_per_expert, piece_bytes)``
+copies by the GPU's own engine, on a stream of its own: piece j of expert ``key`` lies at the host address ``sources
+[key, j]`` (int64 [keys, pieces]) of pinned memory (`seqmoe.core.mapped_memory`) and goes to target j, an address of the
+device. It moves ``piece_bytes`` at a time, so that kernels that read host memory do not wait for a whole expert. A
+failed call raises ``CudaError`` (`seqmoe.core.driver`), which is for good.
+
 ``FailingLink(link, every)`` is ``link`` with faults: every n-th transfer raises ``TransferError``, the others go over
 ``link`` at its pace.
 
@@ -20,6 +26,6 @@ A ``TransferError`` says that this transfer did not bring its bytes; a later one
 
 from __future__ import annotations
 
-from seqmoe.core._native import Channel, DiskLink, FailingLink, Link, TransferError
+from seqmoe.core._native import Channel, DiskLink, DmaLink, FailingLink, Link, TransferError
 
-__all__ = ["Channel", "DiskLink", "FailingLink", "Link", "TransferError"]
+__all__ = ["Channel", "DiskLink", "DmaLink", "FailingLink", "Link", "TransferError"]

@@ -9,6 +9,7 @@
 #include "cuda_bandwidth.h"
 #include "cuda_driver.h"
 #include "cuda_handles.h"
+#include "mapped_memory.h"
 
 namespace seqmoe {
 
@@ -16,22 +17,39 @@ using namespace nb::literals;
 
 namespace {
 
-// CudaError with what failed as attributes; the base of nanobind's own would carry the message alone.
+// With what failed as attributes; nanobind's own would carry the message alone.
+struct ErrorTypes {
+  PyObject* error;
+  PyObject* pinning;
+};
+
+void raise(PyObject* type, const CudaError& error, const size_t* pinned) {
+  nb::object value = nb::borrow(type)(error.what());
+  value.attr("call") = error.call;
+  value.attr("name") = error.name;
+  value.attr("code") = error.code;
+  if (pinned) value.attr("pinned") = *pinned;
+  PyErr_SetObject(type, value.ptr());
+}
+
 void bind_errors(nb::module_& module) {
   nb::exception<CudaMissing>(module, "CudaMissingError", PyExc_RuntimeError);
-  static PyObject* const type = PyErr_NewException("seqmoe.core._native.CudaError", PyExc_RuntimeError, nullptr);
-  module.attr("CudaError") = nb::borrow(type);
-  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
-    try {
-      std::rethrow_exception(pointer);
-    } catch (const CudaError& error) {
-      nb::object value = nb::borrow(type)(error.what());
-      value.attr("call") = error.call;
-      value.attr("name") = error.name;
-      value.attr("code") = error.code;
-      PyErr_SetObject(type, value.ptr());
-    }
-  });
+  PyObject* const error = PyErr_NewException("seqmoe.core._native.CudaError", PyExc_RuntimeError, nullptr);
+  PyObject* const pinning = PyErr_NewException("seqmoe.core._native.PinningError", error, nullptr);
+  module.attr("CudaError") = nb::borrow(error);
+  module.attr("PinningError") = nb::borrow(pinning);
+  nb::register_exception_translator(
+      [](const std::exception_ptr& pointer, void* payload) {
+        const auto* const types = static_cast<const ErrorTypes*>(payload);
+        try {
+          std::rethrow_exception(pointer);
+        } catch (const PinningError& failure) {
+          raise(types->pinning, failure, &failure.pinned);
+        } catch (const CudaError& failure) {
+          raise(types->error, failure, nullptr);
+        }
+      },
+      new ErrorTypes{error, pinning});  // for as long as the module: for ever
 }
 
 nb::dict describe(const CudaDriver& driver, int index) {

@@ -39,16 +39,6 @@ nb::dict to_dict(const Statistics& s) {
   return result;
 }
 
-template <size_t count>
-size_t index_of(const std::array<const char*, count>& names, const std::string& name, const char* argument) {
-  std::string known;
-  for (size_t i = 0; i < count; ++i) {
-    if (name == names[i]) return i;
-    known += (i ? ", " : "") + std::string(names[i]);
-  }
-  throw std::invalid_argument(std::string(argument) + " '" + name + "': must be one of " + known);
-}
-
 constexpr std::array<const char*, 2> kReserveNames{"creation", "selection"};
 
 Order order_of(const std::string& name) { return static_cast<Order>(index_of(kOrderNames, name, "order")); }

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,17 @@ inline nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> to_numpy(std::vector<int32_t
   return {kept->data(), {kept->size()}, owner};
 }
 
+// Which of `names` an argument is; std::invalid_argument names them all.
+template <size_t count>
+size_t index_of(const std::array<const char*, count>& names, const std::string& name, const char* argument) {
+  std::string known;
+  for (size_t i = 0; i < count; ++i) {
+    if (name == names[i]) return i;
+    known += (i ? ", " : "") + std::string(names[i]);
+  }
+  throw std::invalid_argument(std::string(argument) + " '" + name + "': must be one of " + known);
+}
+
 void bind_slots(nb::module_& module);
 void bind_link(nb::module_& module);
 void bind_pipeline(nb::module_& module);
@@ -39,5 +51,7 @@ void bind_step(nb::module_& module);
 void bind_moe(nb::module_& module);
 void bind_mamba2(nb::module_& module);
 void bind_cuda(nb::module_& module);
+void bind_cuda_memory(nb::module_& module);
+void bind_device_worker(nb::module_& module);
 
 }  // namespace seqmoe

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 namespace seqmoe {
@@ -51,6 +52,21 @@ class TransferBudget {
   double average_;
   double alpha_;
   int64_t spent_ = 0;
+};
+
+// What a budget learns from: the layers that pass between two choices of what to send.
+class BudgetClock {
+ public:
+  // `busy`: since the last call the link had something to send.
+  void observe(TransferBudget& budget, int64_t position, bool busy) {
+    if (seen_ && position > *seen_) budget.advance(position - *seen_, busy);
+    seen_ = position;
+  }
+
+  void forget() { seen_.reset(); }
+
+ private:
+  std::optional<int64_t> seen_;
 };
 
 }  // namespace seqmoe

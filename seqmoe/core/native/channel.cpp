@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
 namespace seqmoe {
-
-namespace {
 
 // The kernel's default slack of 50 us is a quarter of an expert's time on a fast link.
 void sharpen_timer() {
@@ -19,8 +18,6 @@ void sharpen_timer() {
   (void)done;
 #endif
 }
-
-}  // namespace
 
 void Channel::set_seconds_per_expert(double seconds) {
   if (!(seconds >= 0) || !std::isfinite(seconds))
@@ -33,15 +30,30 @@ void Channel::close() {
   closed_ = true;
 }
 
+void Channel::hold_while(std::function<bool()> held) {
+  std::lock_guard channel(channel_);
+  held_ = std::move(held);
+}
+
+bool Channel::may_go_on(const std::atomic<bool>* hurry) {
+  if (!held_ || !held_()) return !hurried(hurry);
+  const auto start = Clock::now();
+  sharpen_timer();
+  while (!hurried(hurry) && held_()) std::this_thread::sleep_for(std::chrono::microseconds(5));
+  held_time_ += Clock::now() - start;
+  return !hurried(hurry);
+}
+
 bool Channel::transfer(int32_t key, int32_t slot, const std::atomic<bool>* hurry) {
   std::lock_guard channel(channel_);
   if (closed_) throw std::runtime_error("the link is closed");
   const auto start = Clock::now();
+  held_time_ = {};
   const int64_t copied = copy(key, slot, hurry);
   if (copied < 0) return false;
   if (const double seconds = seconds_per_expert_; seconds > 0)
     wait_until(start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)), hurry);
-  busy_nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start).count();
+  busy_nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start - held_time_).count();
   bytes_ += copied;
   ++transfers_;
   return true;

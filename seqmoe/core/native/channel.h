@@ -4,12 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 
 namespace seqmoe {
 
 using Clock = std::chrono::steady_clock;
+
+// The thread's short sleeps become exact to a few microseconds.
+void sharpen_timer();
 
 // A transfer that did not bring its bytes; another one may.
 struct TransferError : std::runtime_error {
@@ -33,6 +37,10 @@ class Channel {
   // The addresses are about to become invalid: every later transfer throws std::runtime_error.
   void close();
 
+  // No piece of a copy but the first is begun while `held()` is true, which takes no time from busy_seconds(). Whoever
+  // sets it takes it back, with an empty function, before what it looks at goes.
+  virtual void hold_while(std::function<bool()> held);
+
   // Copies one expert and occupies the channel for its time, which counts from the start of the copy. `hurry` cuts the
   // pace short, and a copy between two of its pieces: false if the bytes have not arrived. Throws TransferError.
   bool transfer(int32_t key, int32_t slot, const std::atomic<bool>* hurry = nullptr);
@@ -45,6 +53,9 @@ class Channel {
 
   static bool hurried(const std::atomic<bool>* hurry) { return hurry && *hurry; }
 
+  // Between two pieces of a copy: waits while held, and says whether to go on or to end in a hurry.
+  bool may_go_on(const std::atomic<bool>* hurry);
+
  private:
   // Returns the bytes copied, or nothing copied completely: -1. Called by one thread at a time.
   virtual int64_t copy(int32_t key, int32_t slot, const std::atomic<bool>* hurry) = 0;
@@ -53,6 +64,8 @@ class Channel {
 
   std::mutex channel_;
   bool closed_ = false;
+  std::function<bool()> held_;
+  Clock::duration held_time_{};  // of the transfer in progress
   std::atomic<double> seconds_per_expert_{0};
   std::atomic<int64_t> transfers_{0};
   std::atomic<int64_t> bytes_{0};

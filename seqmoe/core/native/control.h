@@ -25,7 +25,7 @@ class Control {
   static constexpr int64_t kHeader = 16;
   static constexpr int64_t kTaskWords = 3, kLentWords = 2, kLandingWords = 3;
 
-  // The key of a landing that brought nothing.
+  // In place of a key: the landing brought nothing.
   static constexpr int64_t kNothing = -1;
 
   static constexpr int64_t words(int64_t capacity) {
@@ -48,6 +48,11 @@ class Control {
   int64_t load(Word word) const { return __atomic_load_n(words_ + word, __ATOMIC_ACQUIRE); }
   void store(Word word, int64_t value) { __atomic_store_n(words_ + word, value, __ATOMIC_RELEASE); }
 
+  // A host's word must show `value`: a device that reads it by a read-modify-write may have put an older one back.
+  void hold(Word word, int64_t value) {
+    if (load(word) != value) store(word, value);
+  }
+
   // Entry number `index` of a ring, counted from the beginning of time.
   Task task(int64_t index) const {
     const int64_t* const entry = at(kHeader, kTaskWords, index);
@@ -62,8 +67,10 @@ class Control {
     return {static_cast<int32_t>(read(entry)), read(entry + 1)};
   }
 
+  int64_t landed_key(int64_t index) const { return read(landing(index) + 2); }
+
   void write_landing(int64_t index, const LentSlot& slot, int64_t key) {
-    int64_t* const entry = at(kHeader + (kTaskWords + kLentWords) * capacity_, kLandingWords, index);
+    int64_t* const entry = landing(index);
     write(entry, slot.slot);
     write(entry + 1, slot.tag);
     write(entry + 2, key);
@@ -74,6 +81,10 @@ class Control {
 
   static int64_t read(const int64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
   static void write(int64_t* word, int64_t value) { __atomic_store_n(word, value, __ATOMIC_RELAXED); }
+
+  int64_t* landing(int64_t index) const {
+    return at(kHeader + (kTaskWords + kLentWords) * capacity_, kLandingWords, index);
+  }
 
   int64_t* at(int64_t ring, int64_t entry_words, int64_t index) const {
     return words_ + ring + entry_words * (index & (capacity_ - 1));

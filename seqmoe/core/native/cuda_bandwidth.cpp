@@ -38,15 +38,17 @@ struct Lane {
   CudaStream stream;
 };
 
+// The other lane's copies are begun in turn with the lane's, for engines that serve all streams in that order.
 double rate(const std::shared_ptr<const CudaContext>& context, const Lane& lane, const Lane* other, int rounds) {
   const CudaDriver& driver = context->driver();
   const CudaEvent start(context, cuda::kEventDefault), end(context, cuda::kEventDefault);
-  // The other lane is busy before the first copy and after the last: it has twice the work, and a head start.
-  if (other)
-    for (int round = 0; round < 2 * rounds + 1; ++round) other->copy();
-  lane.copy();  // the first one wakes the link
+  const auto copy = [&] {
+    if (other) other->copy();
+    lane.copy();
+  };
+  copy();  // the first one wakes the link
   driver.event_record(start.get(), lane.stream.get());
-  for (int round = 0; round < rounds; ++round) lane.copy();
+  for (int round = 0; round < rounds; ++round) copy();
   driver.event_record(end.get(), lane.stream.get());
   driver.stream_synchronize(lane.stream.get());
   float milliseconds = 0;

@@ -10,6 +10,7 @@
 
 #include "channel.h"
 #include "disk_file.h"
+#include "target.h"
 
 namespace seqmoe {
 
@@ -19,24 +20,13 @@ struct Source {
   int64_t offset;
 };
 
-// Where one piece of a slot lies: slot `slot` at device + slot * stride.
-struct Target {
-  uintptr_t device;
-  size_t stride;
-  size_t bytes;
-};
-
 class DiskLink final : public Channel {
  public:
   // `sources` are [keys, targets]. FileError for a file that cannot be opened.
   DiskLink(const std::vector<std::string>& files, std::vector<Source> sources, std::vector<Target> targets,
            double seconds_per_expert, bool direct)
       : Channel(seconds_per_expert), sources_(std::move(sources)), targets_(std::move(targets)) {
-    if (targets_.empty()) throw std::invalid_argument("a link needs at least one piece");
-    for (const Target& target : targets_)
-      if (!target.device || !target.bytes || target.stride < target.bytes)
-        throw std::invalid_argument(
-            "a target is (device address, bytes from slot to slot, bytes), none of them 0, the last not the larger");
+    check_targets(targets_);
     for (const Source& source : sources_)
       if (source.file < 0 || source.file >= static_cast<int64_t>(files.size()) || source.offset < 0)
         throw std::invalid_argument("a source is (index of a file, byte offset): got (" + std::to_string(source.file) +

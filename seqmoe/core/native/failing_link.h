@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,8 @@ class FailingLink final : public Channel {
   FailingLink(std::shared_ptr<Channel> link, int64_t every) : Channel(0.0), link_(std::move(link)), every_(every) {
     if (every < 1) throw std::invalid_argument("every must be at least 1");
   }
+
+  void hold_while(std::function<bool()> held) override { link_->hold_while(std::move(held)); }
 
  private:
   int64_t copy(int32_t key, int32_t slot, const std::atomic<bool>* hurry) override {

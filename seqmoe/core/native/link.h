@@ -34,7 +34,7 @@ class Link final : public Channel {
     for (const Part& part : parts_) {
       const uintptr_t from = part.host + key * part.bytes, to = part.device + slot * part.bytes;
       for (size_t done = 0; done < part.bytes; done += kPiece) {
-        if (done > 0 && hurried(hurry)) return -1;
+        if ((done > 0 || copied > 0) && !may_go_on(hurry)) return -1;
         std::memcpy(reinterpret_cast<void*>(to + done), reinterpret_cast<const void*>(from + done),
                     std::min(kPiece, part.bytes - done));
       }

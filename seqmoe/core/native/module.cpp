@@ -1,7 +1,9 @@
 #include "bindings.h"
 
 NB_MODULE(_native, module) {
-  module.doc() = "Slots, prefetch worker, link, schedule, replay, event loop, CPU kernel, Mamba2 step and CUDA driver of seqmoe.core.";
+  module.doc() =
+      "Slots, prefetch workers, links, schedule, replay, event loop, CPU kernel, Mamba2 step and CUDA driver of "
+      "seqmoe.core.";
   seqmoe::bind_slots(module);
   seqmoe::bind_link(module);
   seqmoe::bind_pipeline(module);
@@ -11,4 +13,6 @@ NB_MODULE(_native, module) {
   seqmoe::bind_moe(module);
   seqmoe::bind_mamba2(module);
   seqmoe::bind_cuda(module);
+  seqmoe::bind_cuda_memory(module);
+  seqmoe::bind_device_worker(module);
 }

@@ -23,6 +23,7 @@ class TaskQueue {
   void set_order(Order order) { order_ = order; }
 
   bool empty() const { return tasks_.empty(); }
+  size_t size() const { return tasks_.size(); }
   bool contains(int32_t key) const { return queued_[key]; }
 
   void add(const Task& task) {

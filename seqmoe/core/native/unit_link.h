@@ -26,7 +26,7 @@ class UnitLink {
     queue_.take([](const Task&) { return true; });
     finished_.clear();
     in_flight_.reset();
-    seen_.reset();
+    clock_.forget();
     idle_ = false;
   }
 
@@ -64,7 +64,7 @@ class UnitLink {
         finish_in_flight();
         continue;
       }
-      observe(position);
+      if (!unlimited()) clock_.observe(*budget_, position, !idle_);
       Task* const task = queue_.next(position, *budget_);
       idle_ = !task || !admit(*task);
       if (idle_) return;
@@ -77,12 +77,6 @@ class UnitLink {
  private:
   bool unlimited() const { return rate_ > all_; }
 
-  // The budget learns whenever the link is free to choose, from the layers that passed while it was busy.
-  void observe(int64_t position) {
-    if (seen_ && position > *seen_ && !unlimited()) budget_->advance(position - *seen_, !idle_);
-    seen_ = position;
-  }
-
   double rate_;
   double alpha_;
   double all_;
@@ -91,7 +85,7 @@ class UnitLink {
   std::vector<Task> finished_;
   std::optional<Task> in_flight_;
   double remaining_ = 0;
-  std::optional<int64_t> seen_;
+  BudgetClock clock_;
   bool idle_ = false;
 };
 

@@ -66,7 +66,8 @@ std::optional<Task> PrefetchWorker::next(Lock& lock) {
   bool idle = false;
   while (!stopping_) {
     if (!held_back_ && !paused_) {
-      observe(!idle);
+      // No layer passes while held back, since inference itself waits for the on-demand load.
+      clock_.observe(*budget_, position_, !idle);
       if (Task* const task = queue_.next(position_, *budget_); task && admit_(*task)) return queue_.sent(task);
       idle = true;
     }
@@ -96,13 +97,6 @@ void PrefetchWorker::send(const Task& task, Lock& lock) {
   landings_.push_back({task, arrived});
   done_.notify_all();
   if (failure) std::rethrow_exception(failure);
-}
-
-// The budget learns from the layers that passed while prefetches kept the link busy. None pass while they are held
-// back, since inference itself waits for the on-demand load.
-void PrefetchWorker::observe(bool busy) {
-  if (seen_ && position_ > *seen_) budget_->advance(position_ - *seen_, busy);
-  seen_ = position_;
 }
 
 }  // namespace seqmoe

@@ -67,7 +67,6 @@ class PrefetchWorker {
   void run();
   std::optional<Task> next(Lock& lock);
   void send(const Task& task, Lock& lock);
-  void observe(bool busy);
 
   std::mutex& mutex_;
   std::shared_ptr<Channel> link_;
@@ -79,7 +78,7 @@ class PrefetchWorker {
   std::vector<Landing> landings_;
   std::exception_ptr failure_;
   int64_t position_ = 0;
-  std::optional<int64_t> seen_;
+  BudgetClock clock_;
   bool in_flight_ = false;
   bool held_back_ = false;
   bool paused_ = false;
