@@ -8,35 +8,40 @@ from typing import Annotated
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, out, print_json
-from seqmoe.spec.errors import InputError
+
+_Results = Annotated[
+    list[Path] | None,
+    typer.Option("--results", help="Folder of records; may be given several times; default: results/."),
+]
+_Png = Annotated[
+    str | None,
+    typer.Option(
+        "--png", help="Figures to write as PNG too, by name and comma (figure6,figure8), or none; default: all."
+    ),
+]
 
 
 @app.command()
 def report(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder to write; default: reports/.")] = None,
-    results: Annotated[Path | None, typer.Option(help="Folder of records; default: results/.")] = None,
+    results: _Results = None,
     suite: Annotated[str | None, typer.Option(help="Report this suite alone; default: every figure.")] = None,
+    png: _Png = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn records into figures, their data and one HTML page, and print the short tables."""
-    from seqmoe.harness.record import Record
-    from seqmoe.harness.store import latest, read_records, store_files
-    from seqmoe.harness.studies.record import ANY, StudyRecord
+    """Turn records into a site of pages, with figures and their data, and print the short tables."""
+    from seqmoe.report.sources import read_results, require_folders
     from seqmoe.report.writer import write_report
     from seqmoe.spec.paths import find_home
 
     home = find_home()
-    if results is not None and not results.is_dir():
-        raise InputError(f"--results {results}: no such folder; give one that `seqmoe bench` has written to")
-    records: list[Record | StudyRecord] = []
-    for path in store_files(results or home.results):
-        everything = read_records(path, ANY)
-        records += latest(record for record in everything if isinstance(record, Record))
-        records += [record for record in everything if isinstance(record, StudyRecord)]
-    written = write_report(records, home, folder or home.reports, suite)
+    require_folders(results or [])
+    records = read_results(results or [home.results])
+    pictures = None if png is None else [name for name in png.split(",") if name and name != "none"]
+    written = write_report(records, home, folder or home.reports, suite, pictures)
     if as_json:
         figures = {
-            figure: {name: str(getattr(files, name)) for name in ("png", "svg", "csv")}
+            figure: {name: str(path) for name in ("png", "svg", "csv") if (path := getattr(files, name))}
             for figure, files in written.figures.items()
         }
         # The figure that was asked for, else figure 6.
@@ -44,6 +49,8 @@ def report(
         print_json({"page": str(written.page), **first, "figures": figures})
         return
     for part in written.parts:
+        if part.table is None:
+            continue
         if part.drawn or suite is not None:
             out.print(part.section.label, style="bold")
             out.print(part.table)

@@ -9,19 +9,16 @@ from rich.table import Table
 
 from seqmoe.cli.base import JsonFlag, app, out, print_json
 
-# What the paper prints, by the order's name.
-_PRINTED = {"optimal": "ABDE", "infinity": "BDEF", "promoe": "ABCD"}
-
 
 @app.command()
 def table2(as_json: JsonFlag = False) -> None:
     """Table 2 of the paper: which of six prefetch tasks every order sends."""
-    from seqmoe.simulate.table2 import CANDIDATES, CAPACITIES, CONFIDENCES, DEADLINES
+    from seqmoe.simulate.table2 import CANDIDATES, CAPACITIES, CONFIDENCES, DEADLINES, PRINTED
     from seqmoe.simulate.table2 import table2 as selections
 
     rows = selections()
     if as_json:
-        print_json({"rows": [asdict(row) | {"printed": _PRINTED.get(row.order)} for row in rows]})
+        print_json({"rows": [asdict(row) | {"printed": PRINTED.get(row.order)} for row in rows]})
         return
     given = Table("Candidate", *CANDIDATES, box=box.SIMPLE_HEAD)
     given.add_row("Deadline", *map(str, DEADLINES))
@@ -30,5 +27,5 @@ def table2(as_json: JsonFlag = False) -> None:
     out.print(f"Transfers that fit before deadlines 1, 2, 3: {', '.join(map(str, CAPACITIES))}", highlight=False)
     found = Table("Order", "Sent", "Confidence", "Printed", box=box.SIMPLE_HEAD)
     for row in rows:
-        found.add_row(row.title, row.chosen, f"{row.confidence:.2f}", _PRINTED.get(row.order, "–"))
+        found.add_row(row.title, row.chosen, f"{row.confidence:.2f}", PRINTED.get(row.order, "–"))
     out.print(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -16,6 +16,7 @@ from seqmoe.harness.studies.record import PredictionRecord, ReplayRecord, StudyR
 from seqmoe.report import replays
 from seqmoe.report.behind import behind
 from seqmoe.report.environments import AnyRecord
+from seqmoe.report.facts import Fact, facts
 from seqmoe.report.figure1 import Figure1
 from seqmoe.report.figure2 import Figure2
 from seqmoe.report.figure3 import Figure3
@@ -52,7 +53,9 @@ from seqmoe.spec.paths import Home
 class Part:
     """One figure of a report, made from ``records``.
 
-    ``drawn`` is false while nothing was run; ``table`` is for a terminal; ``short`` is figure 6's table of cells.
+    ``drawn`` is false while nothing was run, ``always`` says that its picture is written even so. ``finding`` is what
+    it shows, in a sentence, and ``facts`` are its few numbers. ``table`` is for a terminal, None where another part's
+    has it all; ``short`` is figure 6's table of cells.
     """
 
     figure: str
@@ -61,8 +64,16 @@ class Part:
     section: Section
     sheet: Callable[[], Figure]
     data: Callable[[], pd.DataFrame]
-    table: RenderableType
+    table: RenderableType | None
+    finding: str = ""
+    facts: Sequence[Fact] = ()
     short: ShortTable | None = None
+    always: bool = False
+
+
+def first_of(sentences: Iterable[str]) -> str:
+    """The first sentence, empty if there is none."""
+    return next(iter(sentences), "")
 
 
 def part6(records: Sequence[Record], home: Home) -> Part:
@@ -74,7 +85,10 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     figure = Figure6(summary, figure6_bars(home), home)
     short = short_table(summary, [*pace(frame), *behind(summary), *comparable.remarks])
     section = section6(figure, summary, short, home)
-    return Part("6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), short)
+    return Part(
+        "6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), first_of(pace(frame)),
+        facts(summary, home), short, always=True,
+    )  # fmt: skip
 
 
 def part1(records: Sequence[Record], home: Home) -> Part:
@@ -83,7 +97,16 @@ def part1(records: Sequence[Record], home: Home) -> Part:
     figure = Figure1(chosen, claims(home), load_model(home, "qwen3-30b-a3b-fp8"))
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_1, rows1(figure)), *words)
-    return Part("1", bool(figure.rows), chosen, section1(figure), figure.figure, figure.table, table)
+    return Part(
+        "1",
+        bool(figure.rows),
+        chosen,
+        section1(figure),
+        figure.figure,
+        figure.table,
+        table,
+        first_of(figure.sentences()),
+    )
 
 
 def part4(records: Sequence[Record], home: Home) -> Part:
@@ -92,7 +115,16 @@ def part4(records: Sequence[Record], home: Home) -> Part:
     figure = Figure4(chosen, claims(home))
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_4, rows4(figure)), *words)
-    return Part("4", bool(figure.rows), chosen, section4(figure), figure.figure, figure.table, table)
+    return Part(
+        "4",
+        bool(figure.rows),
+        chosen,
+        section4(figure),
+        figure.figure,
+        figure.table,
+        table,
+        first_of(figure.sentences()),
+    )
 
 
 def part_fullload(records: Sequence[Record], home: Home) -> Part:
@@ -102,7 +134,8 @@ def part_fullload(records: Sequence[Record], home: Home) -> Part:
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_FULLLOAD, rows_fullload(figure)), *words)
     section = section_fullload(figure)
-    return Part("fullload", bool(figure.groups), chosen, section, figure.figure, figure.table, table)
+    finding = first_of(figure.sentences())
+    return Part("fullload", bool(figure.groups), chosen, section, figure.figure, figure.table, table, finding)
 
 
 def part9(records: Sequence[Record], home: Home) -> Part:
@@ -111,7 +144,16 @@ def part9(records: Sequence[Record], home: Home) -> Part:
     figure = Figure9(chosen, claims(home))
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_9, rows9(figure)), *words)
-    return Part("9", bool(figure.rows), chosen, section9(figure), figure.figure, figure.table, table)
+    return Part(
+        "9",
+        bool(figure.rows),
+        chosen,
+        section9(figure),
+        figure.figure,
+        figure.table,
+        table,
+        first_of(figure.sentences()),
+    )
 
 
 def part8(records: Sequence[StudyRecord], home: Home) -> Part:
@@ -131,6 +173,7 @@ def part8(records: Sequence[StudyRecord], home: Home) -> Part:
         lambda: sheet_of(bands or [("", [figure.printed()])]),
         figure.table,
         Group(*lines),
+        first_of(sentence8(figure, group) for group in figure.groups),
     )
 
 
@@ -148,6 +191,7 @@ def part2(records: Sequence[StudyRecord], home: Home) -> Part:
         lambda: sheet_of(bands or [("", [figure.printed()])]),
         figure.table,
         Group(*words),
+        first_of(sentence2(figure, group) for group in figure.groups),
     )
 
 
@@ -168,6 +212,7 @@ def part3(records: Sequence[StudyRecord], home: Home) -> Part:
         lambda: sheet_of(bands, handles(plots)),
         figure.table,
         Group(*lines),
+        first_of(sentence3(figure, group) for group in figure.groups),
     )
 
 
@@ -189,4 +234,5 @@ def part7(records: Sequence[StudyRecord], home: Home) -> Part:
         lambda: sheet_of(shown, handles(plots)),
         figure.table,
         Group(*lines),
+        first_of(sentence for group in figure.groups for sentence in sentences7(group)),
     )

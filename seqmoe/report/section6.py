@@ -31,6 +31,7 @@ def section6(figure: Figure6, summary: pd.DataFrame, table: ShortTable, home: Ho
             grid.append((row.title, [Markup(picture) for picture in small]))
     body = fill(
         "figure6.html.j2",
+        numbers=[at for at, number in enumerate(table.numeric) if number],
         facts=facts(summary, home),
         workloads=workloads(summary),
         observed=pictures,

@@ -12,7 +12,7 @@ from seqmoe.report.page import Section, fill
 from seqmoe.report.verdict_table import as_plain, note, origins, ours, printed, tolerance
 
 TITLE = "Every claim of the paper, and what became of it"
-_COLOURS = {
+COLOURS = {
     REPRODUCED: "#2a9d6f", NOT_REPRODUCED: "#e0a100", REFUTED: "#c8371c", UNTESTED: "#8a94a0", INPUT: "#4a7fc1",
 }  # fmt: skip
 _MEANINGS = {
@@ -29,7 +29,7 @@ def section_verdict(judged: Sequence[Judged]) -> Section:
     """The section; it needs no record, since arithmetic settles some claims."""
     found, by = counts(judged), origins(judged)
     groups = [
-        {"verdict": name, "number": number, "colour": _COLOURS[name], "origin": by.get(name, ""),
+        {"verdict": name, "number": number, "colour": COLOURS[name], "origin": by.get(name, ""),
          "meaning": f"{_MEANINGS[name]}."}
         for name, number in found.items()
     ]  # fmt: skip
@@ -80,6 +80,6 @@ def _row(one: Judged) -> dict[str, Any]:
         "tolerance": tolerance(one),
         "why": one.test.why,
         "verdict": one.verdict,
-        "colour": _COLOURS[one.verdict],
+        "colour": COLOURS[one.verdict],
         "note": note(one),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""From records to files: figures, their data, and one page with a section for each."""
+"""From records to files: the pages of the site, and the pictures and data that they lead to."""
 
 from __future__ import annotations
 
@@ -11,40 +11,31 @@ from seqmoe.harness.record import Record
 from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
-from seqmoe.report.page import Section, render
-from seqmoe.report.parts import Part, part1, part2, part3, part4, part6, part7, part8, part9, part_fullload
+from seqmoe.report.parts import Part
+from seqmoe.report.registry import FIGURES, entries_of, figures_of
+from seqmoe.report.site.build import Site, build_site
 from seqmoe.report.table import ShortTable
-from seqmoe.report.verdict_section import section_verdict, verdicts_data
 from seqmoe.spec.declared import read_toml
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.files import replacing
 from seqmoe.spec.paths import Home
 
-# The suites that a page is made of, by the figure of each, in the paper's order; then what the paper does not have.
-SUITES = {
-    "1": "fig1", "2": "fig2", "3": "fig3", "4": "fig4", "6": "fig6", "7": "fig7", "8": "fig8", "9": "fig9",
-    "fullload": "fullload",
-}  # fmt: skip
-# Suites whose records stand in another's section.
-_BESIDE = {"emulated": "fig6"}
-_STUDIES = {"2": part2, "3": part3, "7": part7, "8": part8}
-_SYSTEMS = {"1": part1, "4": part4, "6": part6, "9": part9, "fullload": part_fullload}
 _DPI = 160
-_VERDICTS = "verdicts.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class FigureFiles:
-    """What was written of one figure."""
+    """What was written of one figure; no ``png`` where none was asked for."""
 
-    png: Path
+    page: Path
     svg: Path
     csv: Path
+    png: Path | None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The page, the files of every figure that was drawn (by its number), and the tables for a terminal."""
+    """The first page, the files of every figure that was drawn (by its number), and the tables for a terminal."""
 
     page: Path
     figures: dict[str, FigureFiles]
@@ -58,79 +49,93 @@ class Report:
                 return part.short
         raise KeyError("figure 6 is not in this report")
 
+    def page_of(self, figure: str) -> Path:
+        """The page of a figure, drawn or not; ``StopIteration`` for one that is not in this report."""
+        return self.page.with_name(next(f"{p.section.name}.html" for p in self.parts if p.figure == figure))
 
-def write_report(records: Iterable[AnyRecord], home: Home, out: Path, suite: str | None = None) -> Report:
-    """Write index.html and, for every figure, figure<n>.png, .svg and .csv to the folder ``out``.
 
-    ``suite`` restricts the report to one suite. Without it every figure of the paper that can be drawn has its section,
-    and where nothing was run that says how to; before them are the verdicts on all claims, whose data are verdicts.csv.
-    Each file is replaced as a whole, so that a reader, or an interruption, never meets half of one. A ``suite`` that is
-    neither declared nor recorded is an `InputError`.
+def write_report(
+    records: Iterable[AnyRecord], home: Home, out: Path, suite: str | None = None, png: Sequence[str] | None = None
+) -> Report:
+    """Write the site to the folder ``out``: index.html, a page for every figure, its picture (.svg, .png), its .csv.
+
+    ``suite`` restricts the site to one suite. Without it every figure of the paper has its page, and where nothing was
+    run that says how to; with them come the verdicts on all claims, whose data are verdicts.csv. ``png`` names the
+    figures that are written as PNG too, all if not given. Each file is replaced as a whole, so that a reader, or an
+    interruption, never meets half of one. A ``suite`` that is neither declared nor recorded is an `InputError`, and so
+    is a name in ``png`` that no figure has.
     """
     recorded = list(records)
-    asked = list(SUITES.items()) if suite is None else [(_figure_of(suite, recorded, home), suite)]
-    parts = [_part(figure, _records_of(name, recorded, suite), home) for figure, name in asked]
-    drawn = [part for part in parts if part.drawn or (part.figure == "6") or suite is not None]
-    names = [f"{part.section.name}.csv" for part in drawn]
-    used = [record for part in parts for record in part.records]
-    sections = [part.section for part in parts]
+    parts = _parts(recorded, home, suite)
+    drawn = [part for part in parts if part.drawn or part.always or suite is not None]
+    pictured = _pictured(png, drawn)
     judged = judge(home, recorded) if suite is None else []
-    if judged:
-        sections.insert(0, section_verdict(judged))
-        names.insert(0, _VERDICTS)
-    page = render(sections, used, names)
+    site = build_site(home, out, parts, [part.section.name for part in drawn], pictured, recorded, judged)
     out.mkdir(parents=True, exist_ok=True)
-    files = {part.figure: _write(part, out) for part in drawn}
-    if judged:
-        with replacing(out / _VERDICTS) as partial:
-            verdicts_data(judged).to_csv(partial, index=False)
-    path = out / "index.html"
-    with replacing(path) as partial:
-        partial.write_text(page, encoding="utf-8")
-    return Report(path, files, tuple(parts))
+    files = {part.figure: _write(part, out, part.section.name in pictured) for part in drawn}
+    _write_site(site, out)
+    return Report(out / "index.html", files, tuple(parts))
 
 
-def _records_of(name: str, records: Sequence[AnyRecord], asked: str | None) -> list[AnyRecord]:
-    """The records of a suite, and of those that stand beside it unless one suite alone is asked for."""
-    beside = {suite for suite, other in _BESIDE.items() if other == name and asked is None}
-    return [record for record in records if record.cell.suite in {name, *beside}]
-
-
-def _part(figure: str, records: Sequence[AnyRecord], home: Home) -> Part:
-    if figure in _STUDIES:
-        return _STUDIES[figure]([record for record in records if isinstance(record, StudyRecord)], home)
-    return _SYSTEMS[figure]([record for record in records if isinstance(record, Record)], home)
+def _parts(records: Sequence[AnyRecord], home: Home, suite: str | None) -> list[Part]:
+    if suite is None:
+        return [entry.part(records, home) for entry in FIGURES]
+    return [entry.part(records, home, suite) for entry in entries_of(_figure_of(suite, records, home))]
 
 
 def _figure_of(suite: str, records: Sequence[AnyRecord], home: Home) -> str:
     """The figure that a suite is drawn as: the one that it declares, else the one that its records are of."""
     declared = home.suites / f"{suite}.toml"
     own = [record for record in records if record.cell.suite == suite]
-    known = {*SUITES.values(), *(path.stem for path in home.suites.glob("*.toml")), *(r.cell.suite for r in records)}
+    known = {
+        *(entry.suite for entry in FIGURES), *(path.stem for path in home.suites.glob("*.toml")),
+        *(record.cell.suite for record in records),
+    } - {""}  # fmt: skip
     if suite not in known:
         raise InputError(
             f"--suite {suite}: no record is of it, and suites/ does not declare it; {nearest(suite, known)}"
         )
     table = read_toml(declared) if declared.is_file() else {}
     study = "study" in table or any(isinstance(record, StudyRecord) for record in own)
+    drawable = figures_of(StudyRecord if study else Record)
     figure = str(table.get("figure", "8" if study else "6"))
-    if study and figure not in _STUDIES:
-        raise InputError(f"--suite {suite}: figure {figure} cannot be drawn; {nearest(figure, _STUDIES)}")
-    return figure if study or figure in _SYSTEMS else "6"
+    if study and figure not in drawable:
+        raise InputError(f"--suite {suite}: figure {figure} cannot be drawn; {nearest(figure, drawable)}")
+    return figure if figure in drawable else "6"
 
 
-def _write(part: Part, out: Path) -> FigureFiles:
+def _pictured(png: Sequence[str] | None, drawn: Sequence[Part]) -> set[str]:
+    names = [part.section.name for part in drawn]
+    if png is None:
+        return set(names)
+    for name in png:
+        if name not in names:
+            raise InputError(f"--png {name}: no figure of this report; {nearest(name, names)}")
+    return set(png)
+
+
+def _write(part: Part, out: Path, picture: bool) -> FigureFiles:
     name = out / part.section.name
-    files = FigureFiles(name.with_suffix(".png"), name.with_suffix(".svg"), name.with_suffix(".csv"))
+    csv, svg, png = (name.with_suffix(suffix) for suffix in (".csv", ".svg", ".png"))
     with style.theme():
         sheet = part.sheet()
-        with replacing(files.png) as partial:
-            sheet.savefig(partial, format="png", dpi=_DPI)
-        with replacing(files.svg) as partial:
+        if picture:
+            with replacing(png) as partial:
+                sheet.savefig(partial, format="png", dpi=_DPI)
+        with replacing(svg) as partial:
             sheet.savefig(partial, format="svg", metadata={"Date": None})
-    with replacing(files.csv) as partial:
+    with replacing(csv) as partial:
         part.data().to_csv(partial, index=False)
-    return files
+    return FigureFiles(name.with_suffix(".html"), svg, csv, png if picture else None)
 
 
-__all__ = ["SUITES", "FigureFiles", "Part", "Report", "Section", "write_report"]
+def _write_site(site: Site, out: Path) -> None:
+    for name, data in site.data.items():
+        with replacing(out / name) as partial:
+            data.to_csv(partial, index=False)
+    for name, text in site.pages.items():
+        with replacing(out / name) as partial:
+            partial.write_text(text, encoding="utf-8")
+
+
+__all__ = ["FigureFiles", "Report", "write_report"]

@@ -1,14 +1,13 @@
-"""Protects the page: whole in one file, safe against what records contain, and replaced as a whole."""
+"""Protects figure 6's page: what ran and what did not, safe against what records contain, replaced as a whole."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from html_reader import Page
 from report_samples import HOME, NEEDS_GPU, NOT_INSTALLED, cell, quick_sweep, record
 
 from seqmoe.harness.record import Status
@@ -16,48 +15,16 @@ from seqmoe.report import writer
 from seqmoe.report.environments import environments
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.frame import records_frame
-from seqmoe.report.page import render
 from seqmoe.report.paper import figure6_bars
 from seqmoe.report.section6 import section6
+from seqmoe.report.site.document import Document, render
+from seqmoe.report.site.record_pages import record_page
+from seqmoe.report.site.record_sets import record_sets
 from seqmoe.report.summary import summarise
 from seqmoe.report.table import short_table
 from seqmoe.report.writer import Report, write_report
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.paths import Home
-
-VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-class Page(HTMLParser):
-    """Collects tags, attributes and text; notes every end tag that closes nothing."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.words: list[str] = []
-        self.wrong: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag):
-        if self.open and self.open[-1] == tag:
-            self.open.pop()
-        else:
-            self.wrong.append(tag)
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +34,16 @@ def report(tmp_path_factory) -> Report:
 
 @pytest.fixture(scope="module")
 def text(report) -> str:
-    return report.page.read_text(encoding="utf-8")
+    return report.figures["6"].page.read_text(encoding="utf-8")
 
 
 def page_of(records) -> str:
-    """The page alone, without the sheet and the data file."""
+    """The page alone, without the sheet and the data file, and the pages of its records below it."""
     summary = summarise(records_frame(records, HOME))
     section = section6(Figure6(summary, figure6_bars(HOME), HOME), summary, short_table(summary), HOME)
-    return render([section], records)
-
-
-def test_the_page_asks_for_nothing_outside_itself(text):
-    page = Page(text)
-    assert page.tags["link"] == page.tags["img"] == page.tags["iframe"] == 0
-    for _, name, value in page.attributes:
-        if name in ("src", "href", "xlink:href", "action", "data"):
-            assert value.startswith("#"), f"{name}={value}"
-    assert not re.search(r"url\((?!#)", text) and "@import" not in text
-    assert not re.search(r"https?://", re.sub(r'xmlns(:\w+)?="[^"]+"', "", text))
-
-
-def test_the_page_is_well_formed_with_unique_ids(text):
-    page = Page(text)
-    assert page.wrong == [] and page.open == []
-    ids = Counter(value for _, name, value in page.attributes if name == "id")
-    assert [name for name, count in ids.items() if count > 1] == []
-    referred = set(re.findall(r"url\(#([^)]+)\)", text)) | {
-        value[1:] for _, name, value in page.attributes if name.endswith("href")
-    }
-    assert referred <= set(ids)
+    pages = [Document("figure6.html", section.title, section.label, section.body)]
+    pages += [record_page(one) for one in record_sets(records)]
+    return "".join(render(pages).values())
 
 
 def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
