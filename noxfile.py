@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "types", "tests"]
@@ -106,6 +107,14 @@ _study_session("4", "Figure 4: ways to execute a decode step. Arguments after --
 _study_session("9", "Figure 9: where a decode step's time goes. Arguments after -- go to `seqmoe bench fig9`.")
 
 
+@nox.session(name="reproduce-sweep")
+def reproduce_sweep(session: nox.Session) -> None:
+    """Beyond the paper: link, residency and recall in the simulator. Arguments after -- go to `seqmoe bench sweep`."""
+    _prepare(session)
+    session.run("seqmoe", "bench", "sweep", *session.posargs)
+    session.run("seqmoe", "report")
+
+
 @nox.session(name="reproduce-fullload")
 def reproduce_fullload(session: nox.Session) -> None:
     """Full load of the model beside other systems. Arguments after -- go to `seqmoe bench fullload`."""
@@ -136,3 +145,48 @@ def reproduce_table2(session: nox.Session) -> None:
     """Table 2: six prefetch tasks and what each order makes of them. Arguments after -- go to `seqmoe table2`."""
     _prepare(session)
     session.run("seqmoe", "table2", *session.posargs)
+
+
+# All that the paper shows, in an order that trains before it replays; what is timed runs when nothing else does.
+PARTS = {
+    "table1": ("seqmoe table1",),
+    "table2": ("seqmoe table2",),
+    "fig8": ("seqmoe bench fig8",),
+    "fig2": ("seqmoe bench fig2",),
+    "fig7": ("seqmoe bench fig7",),
+    "fig3": ("seqmoe bench fig3",),
+    "fig1": ("seqmoe bench fig1",),
+    "fig4": ("seqmoe bench fig4",),
+    "fig9": ("seqmoe bench fig9",),
+    "simulated": ("seqmoe bench fig6 --profile simulated", "seqmoe bench sweep"),
+    "fig6": ("seqmoe baselines --install llama_cpp", "seqmoe bench fig6"),
+}
+# A baseline that cannot be installed fills its cells with the reason and stops nothing.
+MAY_FAIL = ("seqmoe baselines --install llama_cpp",)
+
+
+@nox.session(name="reproduce-all")
+def reproduce_all(session: nox.Session) -> None:
+    """Every figure and table, and one page with the verdicts. Arguments after -- choose parts: `-- fig7 fig3`.
+
+    A part that fails is named at the end, and the session fails, but the others run. What is finished is kept: called
+    again, it goes on.
+    """
+    unknown = [name for name in session.posargs if name not in PARTS]
+    if unknown:
+        session.error(f"no such part: {', '.join(unknown)}; valid: {', '.join(PARTS)}")
+    _prepare(session)
+    chosen = {name: PARTS[name] for name in PARTS if name in (session.posargs or PARTS)}
+    chosen |= {"report": ("seqmoe report",), "verdict": ("seqmoe verdict",)}
+    failed = [name for name, commands in chosen.items() if not all(_runs(session, command) for command in commands)]
+    if failed:
+        session.error(f"failed: {', '.join(failed)}; the same command tries them again and keeps the rest")
+
+
+def _runs(session: nox.Session, command: str) -> bool:
+    try:
+        session.run(*command.split(), success_codes=[0, 1] if command in MAY_FAIL else [0])
+    except CommandFailed:
+        session.warn(f"failed: {command}")
+        return False
+    return True
