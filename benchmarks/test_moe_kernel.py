@@ -17,6 +17,7 @@ from moe_ways import GatherBmm, GroupedMm, KTransformers, Layer, LinearLoop, Mem
 
 EXPERTS, TOP_K, HIDDEN, WIDTH = 128, 8, 512, 192
 WINDOWS, CALLS = 10, 16
+PEERS = (LinearLoop, GatherBmm, GroupedMm, KTransformers, MemoryFloor)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # Ours keeps float32 between the matrices; the others round to the type of the weights.
 TOLERANCE = {ThroughSlots: 1e-5, "fp32": 1e-5, "bf16": 5e-2}
@@ -76,7 +77,7 @@ def _build(way, name, layer):
 
 
 @pytest.mark.parametrize("tokens", [1, 8])
-@pytest.mark.parametrize("way", [ThroughSlots, LinearLoop, GatherBmm, GroupedMm, KTransformers, MemoryFloor])
+@pytest.mark.parametrize("way", [ThroughSlots, *(pytest.param(way, marks=pytest.mark.peer) for way in PEERS)])
 def test_moe(benchmark, layer, way, tokens, summary):
     name, weights_of = layer
     run = _build(way, name, weights_of)

@@ -24,6 +24,10 @@ LAYERS, EXPERTS, TOP_K, HIDDEN, LOOKAHEAD = 24, 32, 4, 384, 8
 RANGES = ((0, LAYERS // 2), (LAYERS // 2, LAYERS))
 
 
+def _peer(way: str):
+    return pytest.param(way, marks=pytest.mark.peer)
+
+
 def _transformers_mixer(ours: Mamba2Mixer) -> TransformersMixer:
     shape = ours.shape
     config = _config(shape)
@@ -75,7 +79,7 @@ class _TransformersMixers:
 
 @pytest.mark.benchmark(group="one Mamba2 step")
 @pytest.mark.parametrize("hidden", [256, 384, 512])
-@pytest.mark.parametrize("way", ["ours", "transformers", "floor"])
+@pytest.mark.parametrize("way", ["ours", _peer("transformers"), _peer("floor")])
 @torch.inference_mode()
 def test_step(benchmark, way, hidden):
     torch.set_num_threads(1)
@@ -143,7 +147,7 @@ def _activation() -> np.ndarray:
 
 
 @pytest.mark.benchmark(group="a step and a rollout of eight, two networks, per token")
-@pytest.mark.parametrize("way", ["core", "pytorch", "transformers", "floor", "discounted_use"])
+@pytest.mark.parametrize("way", ["core", "pytorch", _peer("transformers"), _peer("floor"), "discounted_use"])
 @torch.inference_mode()
 def test_forecast(benchmark, networks, way):
     torch.set_num_threads(1)

@@ -84,7 +84,11 @@ def _ordered_dict(expert, folder):
 
 
 @pytest.mark.benchmark(group="LRU replay of 960,000 accesses, one at a time")
-@pytest.mark.parametrize("way", [_core, _libcachesim, _ordered_dict], ids=lambda way: way.__name__[1:])
+@pytest.mark.parametrize(
+    "way",
+    [_core, *(pytest.param(way, marks=pytest.mark.peer) for way in (_libcachesim, _ordered_dict))],
+    ids=lambda way: way.__name__[1:],
+)
 def test_lru(benchmark, trace, tmp_path, way):
     run = way(trace, tmp_path)
     assert benchmark(run) == _ordered_dict(trace, tmp_path)()
@@ -130,6 +134,7 @@ def _resident_mib() -> float:
     return int(line.split()[1]) / 1024
 
 
+@pytest.mark.peer  # tells of memory; a comparison of times has its shorter form above
 @pytest.mark.skipif(not STATUS.exists(), reason="reads the process's memory from /proc")
 @pytest.mark.benchmark(group="LRU replay of a million tokens in blocks of 10,000")
 def test_a_million_tokens(benchmark, trace):

@@ -38,6 +38,6 @@ def _heapq(deadline, confidence):
 
 
 @pytest.mark.benchmark(group="one decision at 500 tasks")
-@pytest.mark.parametrize("way", [_core, _heapq], ids=["core", "heapq"])
+@pytest.mark.parametrize("way", [_core, pytest.param(_heapq, marks=pytest.mark.peer)], ids=["core", "heapq"])
 def test_decision(benchmark, queue, way):
     assert benchmark(way, *queue) == _heapq(*queue)

@@ -107,4 +107,5 @@ def test_reduction_sums_in_order():
     contribution = np.array([[[1e8], [1.0], [-1e8], [3.0]]], dtype=np.float32)
     out = np.empty((1, 1), dtype=np.float32)
     reduce_contributions(contribution, out)
-    assert out[0, 0] == np.float32(((1e8 + np.float32(1)) - 1e8) + 3)
+    large, one, three = np.float32(1e8), np.float32(1), np.float32(3)
+    assert out[0, 0] == ((large + one) - large) + three
