@@ -161,7 +161,7 @@ class Replays:
         if self._given is not None:
             return self._given
         name = f"{cell.predictor}-{digest(self.traces(cell.dataset))}-{TRAINING_MINUTES:g}min.safetensors"
-        return self._home.work / ".predictors" / name
+        return self._home.predictors / name
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -26,11 +26,8 @@ PROTOCOL = 1
 
 def predictor_file(home: Home, cell: Cell) -> Path | None:
     """The predictor that lies with the cell's model: of the kind that the cell names, or the model's own."""
-    own = choose_model(home, cell.model).predictor
-    if own is None or not cell.predictor:
-        return own
-    file = own.with_name(f"{cell.predictor}{own.suffix}")
-    return file if file.is_file() else None
+    model = choose_model(home, cell.model)
+    return model.predictor_of(cell.predictor) if cell.predictor else model.predictor
 
 
 class Requests:
@@ -110,13 +107,14 @@ class Requests:
         }
 
     def _options(self, cell: Cell) -> dict[str, Any]:
-        """What only our runtime takes: the imitated pace, and the predictor that lies with the model."""
+        """What only our runtime takes: the imitated pace, and the predictor and profile that lie with the model."""
         emulated = cell.lane == "emulated"
-        predictor = predictor_file(self._home, cell)
+        predictor, profile = predictor_file(self._home, cell), choose_model(self._home, cell.model).profile
         return {
             "pace": asdict(load_hardware(self._home, cell.hardware).emulated_pace) if emulated else None,
             "dilation": self._dilations.of(cell),
             "predictor": None if predictor is None else str(predictor),
+            "profile": None if profile is None else str(profile),
             "link_ratio": load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None,
         }
 

@@ -8,7 +8,7 @@ from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable
 from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import predictor_file
-from seqmoe.spec.choice import PROFILE_FILE
+from seqmoe.spec.choice import choose_model
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
@@ -53,11 +53,8 @@ class Weights:
         return found
 
     def _profile(self, name: str) -> str | None:
-        try:
-            file = checkpoint_folder(load_model(self._home, name)) / PROFILE_FILE
-        except Unavailable:
-            return None
-        return files_sha256([file]) if file.is_file() else None
+        file = choose_model(self._home, name).profile
+        return None if file is None else files_sha256([file])
 
     def _model(self, name: str) -> str | None:
         model = load_model(self._home, name)

@@ -20,8 +20,9 @@ def predictor_for(spec: SystemSpec, path: str | Path | None) -> Predictor | None
         return None
     if path is None:
         raise InputError(
-            f"system {spec.name!r} needs a predictor for this model; give its file with --predictor "
-            "(the reference model brings its own)"
+            f"system {spec.name!r} needs a predictor for this model, and none lies with it; train one "
+            "(`seqmoe predictor train`) and give it as --predictor, or for a suite put it at "
+            ".predictors/MODEL/mamba2.safetensors"
         )
     predictor = load_predictor(path)
     if isinstance(predictor, EarlyRouter):

@@ -14,14 +14,14 @@ from seqmoe.reference.recipe import Recipe
 from seqmoe.reference.training import held_out_perplexity, prepare
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.profile import make_profile, write_profile
-from seqmoe.spec.choice import PROFILE_FILE
+from seqmoe.spec.choice import FOLDER
 from seqmoe.spec.errors import InputError
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 CARD = "card.json"
-_COUNTED = "predictor/first_order.safetensors"
+_COUNTED, _PROFILE = f"{FOLDER}/first_order.safetensors", f"{FOLDER}/popularity.safetensors"
 _FITTED_WINDOWS = 400
 
 
@@ -38,7 +38,7 @@ def release(recipe: Recipe, training: Path, out: Path) -> dict[str, Any]:
     predictor = card.fit_predictor(traces)
     predictor.save(partial / _COUNTED)
     made_from = {"text": "training text", "requests": _FITTED_WINDOWS, "score_with": _COUNTED}
-    write_profile(partial / PROFILE_FILE, make_profile(traces, predictor), traces.top_k, made_from)
+    write_profile(partial / _PROFILE, make_profile(traces, predictor), traces.top_k, made_from)
     log.info("measuring routing and perplexity on held-out text")
     facts: dict[str, Any] = {
         "name": "seqmoe-reference",

@@ -17,7 +17,7 @@ PROTOCOL = 1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What only our runtime understands: whose pace it imitates, how much time is stretched, where the predictor is.
+    """What only our runtime understands: whose pace it imitates, how much time is stretched, predictor and profile.
 
     Without ``dilation`` the factor is found by trying, once for all requests of one model, pace and predictor.
     ``link_ratio`` throttles a measured request's link to as many experts per full-load layer of this host.
@@ -26,6 +26,7 @@ class Options:
     pace: Pace | None = None
     dilation: float | None = None
     predictor: str | None = None
+    profile: str | None = None
     link_ratio: float | None = None
 
 

@@ -36,7 +36,6 @@ from seqmoe.runtime.random_model.engine import RandomEngine
 from seqmoe.runtime.random_model.opened import Opened, RandomModel
 from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner, predictor_of
 from seqmoe.runtime.throttled import throttled_to
-from seqmoe.spec.choice import PROFILE_FILE
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import Pace
 from seqmoe.spec.suite import Cell
@@ -93,9 +92,8 @@ class Worker:
         emulation = self._emulation_of(engine, request)
         predictor = _predictor_of(spec, request, engine)
         link = self._link_of(engine, request)
-        profile = Path(request.model_path) / PROFILE_FILE
-        known = request.random is None and profile.is_file()
-        offline = profile_for(spec, profile if known else None, engine.geometry)
+        profile = request.options.profile
+        offline = profile_for(spec, None if profile is None else Path(profile), engine.geometry)
         engine.place(spec, request.cell.residency, predictor, emulation or link, offline)
         if link is not None:
             engine.pacer = None

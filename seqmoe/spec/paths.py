@@ -42,6 +42,11 @@ class Home:
         return self.work / "reports"
 
     @property
+    def predictors(self) -> Path:
+        """Predictors of models that bring none: one folder a model, by its name, and those that sweeps have trained."""
+        return self.work / ".predictors"
+
+    @property
     def environments(self) -> Path:
         """Where the baselines' own Python environments live."""
         return self.work / ".baselines"

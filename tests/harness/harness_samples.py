@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from seqmoe.harness.record import SCHEMA, Observations, PromptObservation, Record, Status
-from seqmoe.spec.choice import PREDICTOR_FILES
+from seqmoe.spec.choice import FOLDER
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import Cell
 
@@ -57,10 +57,10 @@ def record(
 
 def write_predictor(checkpoint: Path, content: bytes, kind: str = "first_order") -> Path:
     """A predictor beside a checkpoint, where a model's own is looked for."""
-    (name,) = (name for name in PREDICTOR_FILES if Path(name).stem == kind)
-    (checkpoint / name).parent.mkdir(exist_ok=True)
-    (checkpoint / name).write_bytes(content)
-    return checkpoint / name
+    path = checkpoint / FOLDER / f"{kind}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return path
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -77,6 +77,7 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
             "pace": {"layer_seconds": pytest.approx(1e-3), "expert_seconds": pytest.approx(5e-4)},
             "dilation": None,
             "predictor": None,
+            "profile": None,
             "link_ratio": None,
         },
     }
@@ -90,6 +91,7 @@ def test_a_measured_cell_has_no_link_and_finds_the_predictor_beside_the_model(ho
         "pace": None,
         "dilation": None,
         "predictor": str(own),
+        "profile": None,
         "link_ratio": None,
     }
 
@@ -110,6 +112,17 @@ def test_of_two_predictors_beside_a_model_its_own_is_the_one_of_the_papers_kind(
     assert requests.build(cell(system="seqmoe"))["options"]["predictor"] == str(trained)
     named = cell(system="seqmoe", predictor="first_order")
     assert requests.build(named)["options"]["predictor"] == str(counted)
+
+
+def test_a_predictor_and_a_profile_may_lie_below_the_name_of_a_model_whose_checkpoint_is_not_ones_own(home) -> None:
+    folder = home.predictors / "tiny"
+    folder.mkdir(parents=True)
+    trained, counted = folder / "mamba2.safetensors", folder / "popularity.safetensors"
+    trained.write_bytes(b"trained")
+    counted.write_bytes(b"counted")
+    write_predictor(home.work / "checkpoint", b"other", "mamba2")
+    options = Requests(home, HOST, threads=1).build(cell(system="seqmoe"))["options"]
+    assert (options["predictor"], options["profile"]) == (str(trained), str(counted))
 
 
 def test_a_baseline_is_given_the_same_ids_and_none_of_our_options(home) -> None:

@@ -7,7 +7,6 @@ from harness_samples import MODEL, cell, write_predictor
 
 import seqmoe.harness.models
 from seqmoe.harness.weights import Weights
-from seqmoe.spec.choice import PROFILE_FILE
 
 
 @pytest.fixture
@@ -37,12 +36,11 @@ def test_the_predictor_counts_for_the_system_that_has_one(home, checkpoint) -> N
 
 
 def test_the_profile_counts_for_the_systems_that_read_one(home, checkpoint) -> None:
-    profile = checkpoint / PROFILE_FILE
     assert Weights(home).of(cell(system="popularity"))["profile"] is None
-    profile.write_bytes(b"counted")
+    write_predictor(checkpoint, b"counted", "popularity")
     first = {name: Weights(home).of(cell(system=name)) for name in ("popularity", "seqmoe", "seqmoe_learned", "lru")}
     assert first["popularity"]["profile"] and "profile" not in first["lru"]
-    profile.write_bytes(b"counted anew")
+    write_predictor(checkpoint, b"counted anew", "popularity")
     for name, before in first.items():
         after = Weights(home).of(cell(system=name))
         changed = {key for key in after if after[key] != before[key]}
