@@ -44,9 +44,9 @@ def _dispatch(
     counted = tl.load(counters + _COUNTER)
     limit = tl.load(progress + _TAKEN) + CAPACITY
 
-    # The likeliest first, of equals the lower expert: one number says both which and how likely.
+    # The likeliest first, of equals the lower expert: one number says both which and how likely. NaN is no chance.
     order = (ascending(likely) << 31) | (EXPERT_BLOCK - 1 - expert)[None, :].to(tl.int64)
-    order = tl.where(real, order, -1)
+    order = tl.where(real & (likely == likely), order, -1)
     deadline = (position // LAYERS + 1) * LAYERS + first + layer
     told = tasks
     for _ in range(CHOICES):
@@ -56,7 +56,7 @@ def _dispatch(
         order = tl.where(mine, -1, order)
         confidence = tl.sum(tl.where(mine & real, likely, 0.0), axis=1)
         key = (first + layer) * EXPERTS + choice
-        wanted = (layer < RANGE) & (deadline > position + 1) & (confidence == confidence)
+        wanted = (layer < RANGE) & (best >= 0) & (deadline > position + 1)
         wanted = wanted & (tl.load(slot_of + key, mask=wanted, other=0) < 0)
         number = told + tl.cumsum(wanted.to(tl.int64), axis=0) - 1
         wanted = wanted & (number < limit)

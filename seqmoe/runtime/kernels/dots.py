@@ -81,14 +81,15 @@ def dot_mxfp4(
     for start in tl.range(0, groups, GROUP_BLOCK, num_stages=3):
         group = start + tl.arange(0, GROUP_BLOCK)
         here = (group < groups)[:, None] & (byte >= 0)
-        even = tl.load(vector + group[:, None] * 32 + 2 * byte, mask=here, other=0.0).to(tl.float32)
-        odd = tl.load(vector + group[:, None] * 32 + 2 * byte + 1, mask=here, other=0.0).to(tl.float32)
+        pair = vector + group[:, None] * 32 + 2 * byte
+        even = tl.load(pair, mask=here, other=0.0).to(tl.float32) * _E2M1_IN_FLOAT16
+        odd = tl.load(pair + 1, mask=here, other=0.0).to(tl.float32) * _E2M1_IN_FLOAT16
         real = (row < rows)[:, None] & (group < groups)[None, :]
         factor = _e8m0(tl.load(scale + row[:, None] * groups + group[None, :], mask=real, other=127))
         place = (row[:, None] * groups + group[None, :])[:, :, None] * 16 + byte[None, :, :]
         w = tl.load(weight + place, mask=real[:, :, None] & (byte >= 0)[None, :, :], other=0)
         part = _e2m1(w & 15) * even[None, :, :] + _e2m1(w >> 4) * odd[None, :, :]
-        total += part * (factor * _E2M1_IN_FLOAT16)[:, :, None]
+        total += part * factor[:, :, None]
     return tl.sum(tl.sum(total, axis=2), axis=1)
 
 
