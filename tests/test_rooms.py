@@ -9,7 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "seqmoe"
 ROOMS = (
-    "spec", "core", "adapters", "traces", "predictor", "simulate", "runtime", "reference", "harness", "report", "cli",
+    "spec", "core", "adapters", "traces", "predictor", "simulate", "runtime", "reference", "harness", "report",
+    "serve", "cli",
 )  # fmt: skip
 KNOW_TORCH = {"adapters", "predictor", "runtime", "reference", "traces/collect"}
 

@@ -10,6 +10,7 @@ import typer
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
 from seqmoe.cli.live import live_text
 from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
+from seqmoe.cli.sampling_options import ChatOption, SeedOption, TemperatureOption, TopPOption, sampling_of
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +56,13 @@ def generate(
         float | None,
         typer.Option(min=1, max=50, help="Stretch imitated time by this; default: as little as this machine needs."),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
+    tokens: Annotated[
+        int, typer.Option(help="Tokens to generate; at most, with --chat or --temperature, which heed the end of text.")
+    ] = 64,
+    chat: ChatOption = False,
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
     predictor: Annotated[
         Path | None,
         typer.Option(
@@ -69,7 +76,7 @@ def generate(
     threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Continue a prompt greedily through one system, and say what it cost."""
+    """Continue a prompt through one system, greedily unless told otherwise, and say what it cost."""
     from seqmoe.runtime.generate import generate as run
     from seqmoe.runtime.setup import Setup, with_execution
     from seqmoe.spec import system as systems
@@ -80,6 +87,9 @@ def generate(
     home = find_home()
     spec = systems.system(system)
     source = random_source(config, weights, routing, layers)
+    sampling = sampling_of(chat, temperature, top_p, seed)
+    if sampling is not None and routing != "model":
+        raise InputError("--chat, --temperature: replayed routing has no text; leave them out")
     if config is not None and source is not None:
         if (prompt, emulate) != (None, None):
             raise InputError("--prompt, --emulate: random weights decode replayed requests at this host's own speed")
@@ -100,7 +110,10 @@ def generate(
     setup = Setup(spec, residency, predictor or chosen.predictor, profile or chosen.profile, host)
     pace = load_hardware(home, emulate).emulated_pace if emulate is not None else None
     with live_text(quiet=as_json) as live:
-        result = run(chosen.location, prompt, setup, tokens, pace, dilation, dtype or "float32", threads, live)
+        result = run(
+            chosen.location, prompt, setup, tokens, pace, dilation, dtype or "float32", threads, live,
+            sampling=sampling, chat=chat,
+        )  # fmt: skip
     _print(result, as_json, streamed=True)
 
 

@@ -25,7 +25,7 @@ def encode_chat(tokenizer: Any, template: str | None, messages: list[dict[str, s
     Raises `InputError` without a template, and with the template's own words for what it refuses.
     """
     if template is None:
-        raise InputError("the model has no chat template; give it a plain prompt, or a template with --chat-template")
+        raise InputError("the model has no chat template; give it a plain prompt, without --chat")
     try:
         text = tokenizer.apply_chat_template(
             messages, chat_template=template, tokenize=False, add_generation_prompt=True
