@@ -56,9 +56,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmarks of our own hot paths beside their peers."""
+    """Benchmarks of our own hot paths beside their peers, saved; with `-- --against REV` two revisions in turns."""
     _prepare(session)
-    session.run("pytest", "benchmarks", *session.posargs, env=ONE_THREAD)
+    session.run("python", "-m", "seqmoe.harness.against", *session.posargs, env=ONE_THREAD)
 
 
 def _baseline_session(name: str) -> None:
