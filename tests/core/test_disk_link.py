@@ -110,6 +110,31 @@ def test_a_file_system_that_refuses_direct_reads_is_read_all_the_same():
     assert link.direct is False
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that refuses direct reads")
+def test_a_refusal_met_by_several_readers_at_once_is_met_once():
+    for _ in range(20):
+        device = np.zeros((1, 6 * 16), np.uint8)
+        targets = [(device.ctypes.data + 16 * piece, 6 * 16, 16) for piece in range(6)]
+        link = DiskLink(["/proc/version"], np.array([[[0, 2]] * 6]), targets)
+        link.transfer(0, 0)
+        with open("/proc/version", "rb") as file:
+            assert device.tobytes() == file.read()[2:18] * 6
+        assert link.direct is False
+
+
+def test_many_blocks_by_several_readers_arrive_each_in_its_place(tmp_path):
+    files = Files(tmp_path, [9 * BUFFER], (3 * BUFFER + 5, 2 * BUFFER, BUFFER + 1))
+    link = files.link([[(0, key), (0, 3 * BUFFER + key), (0, 7 * BUFFER - key)] for key in range(12)])
+    for key in range(12):
+        link.transfer(key, key % SLOTS)
+        assert np.array_equal(files.slot(key % SLOTS), files.expected(key))
+    os.truncate(files.paths[0], 4 * BUFFER)
+    for key in range(12):  # whichever reader meets the end first
+        with pytest.raises(TransferError, match=r"part-0\.bin ends at byte"):
+            link.transfer(key, key % SLOTS)
+    assert link.transfers == 12
+
+
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("kept", [0, 1, BLOCK, 2 * BLOCK + 499, 2 * BLOCK + 500])
 def test_a_truncated_file_is_named_with_the_place(tmp_path, direct, kept):

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace seqmoe {
 
@@ -21,8 +21,10 @@ struct FileError : std::runtime_error {
 // Where direct reads go first: they need aligned memory, whole blocks, and offsets at block boundaries.
 class BounceBuffer {
  public:
-  static constexpr size_t kBlock = 4096;      // the largest logical block in use
+  static constexpr size_t kBlock = 4096;     // the largest logical block in use
   static constexpr size_t kBytes = 1 << 20;  // reads of this size reached the disk's rate
+  // So many useful bytes fit in one read from whatever offset.
+  static constexpr size_t kCapacity = kBytes + kBlock;
 
   BounceBuffer();
   ~BounceBuffer();
@@ -34,14 +36,14 @@ class BounceBuffer {
   std::byte* data_;
 };
 
+// Read by several threads at a time.
 class DiskFile {
  public:
   // Throws FileError. A file system that refuses direct reads, now or at the first one, is read through its cache.
   DiskFile(std::string path, bool direct);
   ~DiskFile();
-  DiskFile(DiskFile&& other) noexcept
-      : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), direct_(other.direct_.load()) {}
-  DiskFile& operator=(DiskFile&&) = delete;
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
 
   bool direct() const { return direct_; }
 
@@ -51,13 +53,16 @@ class DiskFile {
 
  private:
   size_t read_block(int64_t offset, size_t bytes, std::byte* target, BounceBuffer& bounce);
-  size_t read_at(int64_t offset, size_t bytes, std::byte* target);
-  bool refused(int code);
-  void open(bool direct);
+  size_t read_at(int file, int64_t offset, size_t bytes, std::byte* target);
+  bool refused(int file, int code);
+  int open(int flags) const;
 
-  std::string path_;
-  int file_ = -1;
-  std::atomic<bool> direct_;
+  const std::string path_;
+  // Both stay open to the end, since another thread may be reading.
+  int direct_file_ = -1;
+  std::atomic<int> cached_file_{-1};
+  std::atomic<bool> direct_{false};
+  std::mutex refusal_;
 };
 
 }  // namespace seqmoe

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "channel.h"
 #include "disk_file.h"
+#include "readers.h"
 #include "target.h"
 
 namespace seqmoe {
@@ -45,21 +47,39 @@ class DiskLink final : public Channel {
     const size_t first = static_cast<size_t>(key) * targets_.size();
     if (key < 0 || first >= sources_.size())
       throw std::out_of_range("expert key " + std::to_string(key) + " has no source");
-    int64_t copied = 0;
+    blocks_.clear();
+    int64_t bytes = 0;
     for (size_t piece = 0; piece < targets_.size(); ++piece) {
       const Source& source = sources_[first + piece];
       const Target& target = targets_[piece];
       auto* const to = reinterpret_cast<std::byte*>(target.device + slot * target.stride);
-      if (!files_[source.file].read(source.offset, target.bytes, to, bounce_, hurry)) return -1;
-      copied += static_cast<int64_t>(target.bytes);
+      for (size_t done = 0; done < target.bytes; done += BounceBuffer::kBytes)
+        blocks_.push_back({&files_[source.file], source.offset + static_cast<int64_t>(done),
+                           std::min(BounceBuffer::kBytes, target.bytes - done), to + done});
+      bytes += static_cast<int64_t>(target.bytes);
     }
-    return copied;
+    const bool whole = readers_.run(blocks_.size(), [&](size_t index, BounceBuffer& bounce) {
+      const Block& block = blocks_[index];
+      return block.file->read(block.offset, block.bytes, block.to, bounce, hurry);
+    });
+    return whole ? bytes : -1;
   }
 
-  std::vector<DiskFile> files_;
+  // What one thread reads at a time.
+  struct Block {
+    DiskFile* file;
+    int64_t offset;
+    size_t bytes;
+    std::byte* to;
+  };
+  // Beside the thread that waits for the expert: two and more readers had twice the rate of one.
+  static constexpr int kHelpers = 3;
+
+  std::deque<DiskFile> files_;  // which do not move
   std::vector<Source> sources_;
   std::vector<Target> targets_;
-  BounceBuffer bounce_;
+  std::vector<Block> blocks_;  // of the expert that is being read
+  Readers readers_{kHelpers};
 };
 
 }  // namespace seqmoe
