@@ -8,9 +8,9 @@ exact to a few microseconds on an idle core; transfers queue for the channel.
 ``DiskLink(files, sources, [(device_address, bytes_from_slot_to_slot, bytes), ...], seconds_per_expert, direct)`` reads
 experts from files, for models larger than memory: piece j of expert ``key`` begins at byte ``sources[key, j, 1]`` of
 ``files[sources[key, j, 0]]`` (int64 [keys, pieces, 2]) and goes to target j. With ``direct`` it reads past the page
-cache, through an aligned buffer of 1 MiB; its property ``direct`` is False where a file system refuses that. A file
-that cannot be opened raises ``OSError`` at once. One that ends too early, or cannot be read, raises ``TransferError``,
-with its name and the byte, when the expert is asked for.
+cache, up to four blocks of 1 MiB side by side; its property ``direct`` is False where a file system refuses that. A
+file that cannot be opened raises ``OSError`` at once. One that ends too early, or cannot be read, raises
+``TransferError``, with its name and the byte, when the expert is asked for.
 
 ``DmaLink(context, sources, [(device_address, bytes_from_slot_to_slot, bytes), ...], seconds_per_expert, piece_bytes)``
 copies by the GPU's own engine, on a stream of its own: piece j of expert ``key`` lies at the host address ``sources
