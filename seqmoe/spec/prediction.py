@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import nearest
+from seqmoe.spec.include import load_with_includes
 from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, named_sources, profile_of, trace_name
 
 STUDY = "prediction"
@@ -195,4 +195,4 @@ class PredictionSuite:
 
 def load_prediction_suite(path: Path) -> PredictionSuite:
     """Read and validate the file of a prediction study."""
-    return build(PredictionSuite, read_toml(path), str(path))
+    return load_with_includes(PredictionSuite, path)

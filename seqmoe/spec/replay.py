@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import nearest
 from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.include import load_with_includes
 from seqmoe.spec.paths import Home
 from seqmoe.spec.prediction import PREDICTORS, TRAINED
 from seqmoe.spec.study import REFERENCE, SCHEMA, cell_key, named_sources, profile_of, trace_name
@@ -160,7 +160,7 @@ class ReplaySuite:
 
 def load_replay_suite(path: Path) -> ReplaySuite:
     """Read and validate the file of a replay study."""
-    return build(ReplaySuite, read_toml(path), str(path))
+    return load_with_includes(ReplaySuite, path)
 
 
 def experts_per_layer(home: Home, link: str) -> float:

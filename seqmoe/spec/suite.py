@@ -8,8 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from seqmoe.spec.declared import build, read_toml
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.include import load_with_includes
 from seqmoe.spec.system import EXECUTION, SYSTEMS
 from seqmoe.spec.what_if import what_if
 
@@ -250,4 +250,4 @@ def _has_predictor(system: str) -> bool:
 
 def load_suite(path: Path) -> Suite:
     """Read and validate a suite file."""
-    return build(Suite, read_toml(path), str(path))
+    return load_with_includes(Suite, path)

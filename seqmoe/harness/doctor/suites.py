@@ -61,7 +61,7 @@ def suite_states(home: Home, environment: Mapping[str, Any]) -> list[SuiteState]
     """All suites of suites/, in the order of their names; nothing is started and nothing is fetched."""
     found = []
     for path in sorted(home.suites.glob("*.toml")):
-        if "profile" not in read_toml(path):
+        if not {"profile", "include"} & read_toml(path).keys():
             continue
         command = f"seqmoe bench {path.stem}"
         try:
