@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -9,17 +11,26 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from seqmoe.report import style
-from seqmoe.report.panel import Panel, Slot, marker, slots_of
+from seqmoe.report.panel import Panel, Slot, marker, slots_of, span_of
 
-# In units of one bar: what of its place is inked, and the least width of a panel, so that two bars are not two blocks.
+# In units of one bar: what of its place is inked.
 _DRAWN = 0.86
-_LEAST_SPAN = 9.0
+_TICK = 2.2
 
 
-def draw(panel: Panel, axes: Axes, width: float = 4.1) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a panel says besides its bars; in a grid the rows and columns say most of it once for all."""
+
+    values: bool = True
+    heading: bool = True
+    unit: bool = True
+    axis: bool = True
+
+
+def draw(panel: Panel, axes: Axes, width: float = 4.1, look: Look | None = None) -> dict[str, str]:
     """Draw a panel on axes about ``width`` inches wide; returns the text to show over each bar, by its id in an SVG."""
-    slots = slots_of(panel)
-    span = max(slots[-1].centre + 1.0 if slots else 0.0, _LEAST_SPAN)
+    slots, span, look = slots_of(panel), span_of(panel), look or Look()
     pitch = width * 72 * 0.85 / span
     tips: dict[str, str] = {}
     for slot in slots:
@@ -27,10 +38,13 @@ def draw(panel: Panel, axes: Axes, width: float = 4.1) -> dict[str, str]:
         tips[tip] = _tip(panel, slot)
         if slot.ran:
             _bar(panel, axes, slot, tip)
-            _value(panel, axes, slot, pitch)
-        else:
+            if look.values:
+                _value(panel, axes, slot, pitch)
+        elif slot.status:
             _absence(axes, slot, tip)
-    _frame(panel, axes, slots, span)
+        if math.isfinite(slot.printed):
+            _tick(axes, slot, slot.printed, None if slot.ran or slot.status else tip)
+    _frame(panel, axes, slots, span, look)
     return tips
 
 
@@ -43,12 +57,12 @@ def _bar(panel: Panel, axes: Axes, slot: Slot, tip: str) -> None:
         looks |= {"hatch": "////", "edgecolor": style.INK, "linewidth": 0.6}
     elif panel.lane == "paper":
         looks |= {"facecolor": (colour, 0.28), "edgecolor": colour, "linewidth": 0.8}
-    left, right = slot.centre - _DRAWN / 2, slot.centre + _DRAWN / 2
+    left = slot.centre - _DRAWN / 2
     bottom = 1e-3 if panel.logarithmic else 0.0
     axes.add_patch(Rectangle((left, bottom), _DRAWN, slot.value - bottom, facecolor=style.PAPER, zorder=1.9))
     axes.add_patch(Rectangle((left, bottom), _DRAWN, slot.value - bottom, gid=tip, zorder=2, **looks))
     if panel.lane == "paper":
-        axes.plot([left, right], [slot.value] * 2, color=style.INK, linewidth=2.2, solid_capstyle="butt", zorder=3)
+        _tick(axes, slot, slot.value, None)
     elif slot.has_interval:
         around = [[max(slot.value - slot.low, 0.0)], [max(slot.high - slot.value, 0.0)]]
         axes.errorbar(
@@ -61,6 +75,13 @@ def _bar(panel: Panel, axes: Axes, slot: Slot, tip: str) -> None:
             capthick=1.0,
             zorder=4,
         )
+
+
+def _tick(axes: Axes, slot: Slot, value: float, gid: str | None) -> None:
+    """The paper's value, a little wider than a bar: on white, then in ink, so that it stands out from any hatch."""
+    ends = [slot.centre - _DRAWN / 2 - 0.04, slot.centre + _DRAWN / 2 + 0.04]
+    axes.plot(ends, [value] * 2, color=style.PAPER, linewidth=_TICK + 1.2, solid_capstyle="butt", zorder=3)
+    axes.plot(ends, [value] * 2, color=style.INK, linewidth=_TICK, solid_capstyle="butt", zorder=3.1, gid=gid)
 
 
 def _value(panel: Panel, axes: Axes, slot: Slot, pitch: float) -> None:
@@ -99,44 +120,48 @@ def _absence(axes: Axes, slot: Slot, tip: str) -> None:
     )
 
 
-def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float) -> None:
+def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float, look: Look) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.grid(axis="y", zorder=0)
     axes.set_axisbelow(True)
     middle = (slots[-1].centre + 0.5) / 2 if slots else 0.0
-    values = [slot.value for slot in slots if slot.ran]
-    top = max([slot.reach for slot in slots if slot.ran] + [panel.full or 0.0])
+    values = [one for slot in slots for one in (slot.value, slot.printed) if math.isfinite(one)]
+    top = max([slot.reach for slot in slots if math.isfinite(slot.reach)] + [panel.full or 0.0])
     axes.set_xlim(middle - span / 2, middle + span / 2)
     if panel.logarithmic:
         lowest = min(values, default=1.0)
         axes.set_yscale("log")
-        axes.set_ylim(lowest / 2.5, max(top, lowest) * 3)
+        axes.set_ylim(lowest / 2.5, max(top, lowest) * (3 if look.values else 1.5))
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_ylim(0, (top or 1.0) * 1.24)
+        axes.set_ylim(0, (top or 1.0) * (1.24 if look.values else 1.1))
     residency = panel.axis == "residency"
     groups = {x: [slot.centre for slot in slots if slot.x == x] for x in dict.fromkeys(slot.x for slot in slots)}
     centres = [sum(group) / len(group) for group in groups.values()]
     axes.set_xticks(centres, [f"{x:.0%}" if residency else f"{x:g}" for x in groups])
-    axes.set_xlabel("Experts on the device" if residency else "Batch size")
-    axes.set_ylabel(panel.unit)
-    axes.set_title(panel.title, loc="left", fontweight="bold", pad=20)
-    note = axes.annotate(panel.note, (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points",
-                         fontsize=7.5, color=style.MUTED)  # fmt: skip
-    # A long note must not press the axes together; it may run to the edge.
-    note.set_in_layout(False)
+    if look.axis:
+        axes.set_xlabel("Experts on the device" if residency else "Batch size")
+    if look.unit:
+        axes.set_ylabel(panel.unit)
+    if look.heading:
+        axes.set_title(panel.title, loc="left", fontweight="bold", pad=20)
+        note = axes.annotate(panel.note, (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points",
+                             fontsize=7.5, color=style.MUTED)  # fmt: skip
+        # A long note must not press the axes together; it may run to the edge.
+        note.set_in_layout(False)
     if panel.full is not None:
         axes.axhline(panel.full, color=style.INK, linewidth=1.1, linestyle=(0, (5, 2.5)), zorder=1)
-        text = "full load" if panel.full == 100.0 else f"full load {panel.full:.{panel.digits}f}"
+        text = "full load" if panel.full == 100.0 or not look.values else f"full load {panel.full:.{panel.digits}f}"
         axes.annotate(text, (0, panel.full), xycoords=("axes fraction", "data"),
                       xytext=(2, 3), textcoords="offset points", fontsize=8.0, color=style.INK)  # fmt: skip
 
 
 def _tip(panel: Panel, slot: Slot) -> str:
     where = f"{slot.x:.0%} of the experts" if panel.axis == "residency" else f"batch {slot.x:g}"
+    paper = f"; the paper prints {slot.printed:g}" if math.isfinite(slot.printed) else ""
     if not slot.ran:
-        return f"{slot.system}, {where}: {slot.status.replace('_', ' ')}. {slot.note}".strip()
+        return f"{slot.system}, {where}: {slot.status.replace('_', ' ') or 'not run'}{paper}. {slot.note}".strip()
     interval = f" [{slot.low:.2f}, {slot.high:.2f}]" if slot.has_interval else ""
-    return f"{slot.system}, {where}: {slot.value:.2f}{interval} {panel.unit}"
+    return f"{slot.system}, {where}: {slot.value:.2f}{interval} {panel.unit}{paper}"

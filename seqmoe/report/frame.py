@@ -61,10 +61,9 @@ def records_frame(records: Iterable[Record], home: Home) -> pd.DataFrame:
 
 _NO_ROWS = [
     "suite", "panel", "system", "model", "lane", "residency", "batch", "dataset", "prompts", "decode_tokens",
-    "hardware", "seed", "routing", "predictor", "execution", "link", "weights", "layers", "what_if", "cell_key", "host", "device",
-    "system_title",
-    "model_title", "repeat", "status", "reason", "hint", "tok_s", "ttft_s", "hit_rate", "hit_note", *CIRCUMSTANCES,
-    "answer", "matched", "tokens_sha256",
+    "hardware", "seed", "routing", "predictor", "execution", "link", "weights", "layers", "what_if", "cell_key",
+    "host", "device", "system_title", "model_title", "repeat", "status", "reason", "hint", "tok_s", "ttft_s",
+    "hit_rate", "hit_note", *CIRCUMSTANCES, "answer", "matched", "tokens_sha256",
 ]  # fmt: skip
 
 
@@ -93,7 +92,7 @@ def _row(record: Record, answer: same_answer.Answer | metrics.Missing, home: Hom
         "host": _host(record),
         "device": str(record.environment.get("device", "")),
         "system_title": system_title(record.cell),
-        "model_title": _model_title(home, record.cell.model),
+        "model_title": model_title(home, record.cell.model),
         "repeat": record.repeat,
         "status": record.status.kind,
         "reason": record.status.reason,
@@ -140,7 +139,8 @@ def _host(record: Record) -> str:
     return str(record.environment.get("host", "unknown host"))
 
 
-def _model_title(home: Home, name: str) -> str:
+def model_title(home: Home, name: str) -> str:
+    """A model's title, or its name where it is not declared."""
     try:
         return load_model(home, name).title
     except InputError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -15,6 +16,8 @@ _FAILED = "^"
 # In units of one bar: the space between groups, and the width of a bar that is not there.
 _GAP = 0.9
 _ABSENT_PITCH = 0.6
+# The least width of a panel, so that two bars are not two blocks.
+LEAST_SPAN = 9.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +25,8 @@ class Panel:
     """``bars`` has the columns `COLUMNS`: one row per system and place on the axis, ``value`` NaN where nothing ran.
 
     ``axis`` is "residency" or "batch_size"; ``full`` draws the dashed full-load line; ``note`` is the small second line
-    of the title; ``logarithmic`` is for times to first token.
+    of the title; ``logarithmic`` is for times to first token. ``printed`` are the paper's values by system and place on
+    the axis, drawn as black ticks over our bars; a row with neither value nor status is there for its tick alone.
     """
 
     title: str
@@ -34,6 +38,7 @@ class Panel:
     full: float | None = None
     logarithmic: bool = False
     digits: int = 1
+    printed: Mapping[tuple[str, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.lane not in style.LANES:
@@ -49,7 +54,7 @@ class Panel:
     @property
     def statuses(self) -> set[str]:
         """Statuses of what was not drawn as a bar."""
-        return set(self.bars.loc[self.bars["value"].isna(), "status"])
+        return set(self.bars.loc[self.bars["value"].isna(), "status"]) - {""}
 
 
 def marker(status: str) -> str:
@@ -69,6 +74,7 @@ class Slot:
     high: float
     status: str
     note: str
+    printed: float = math.nan
 
     @property
     def ran(self) -> bool:
@@ -82,8 +88,15 @@ class Slot:
 
     @property
     def reach(self) -> float:
-        """The highest point that is drawn."""
-        return self.high if self.has_interval else self.value
+        """The highest point that is drawn; NaN where nothing is."""
+        ends = (self.high if self.has_interval else self.value, self.printed)
+        return max((end for end in ends if math.isfinite(end)), default=math.nan)
+
+
+def span_of(panel: Panel) -> float:
+    """How wide a panel is in units of one bar, `LEAST_SPAN` at least."""
+    slots = slots_of(panel)
+    return max(slots[-1].centre + 1.0 if slots else 0.0, LEAST_SPAN)
 
 
 def slots_of(panel: Panel) -> list[Slot]:
@@ -93,8 +106,9 @@ def slots_of(panel: Panel) -> list[Slot]:
     slots: list[Slot] = []
     cursor = 0.0
     for _, group in bars.groupby("x", sort=True):
-        pitch = 1.0 if group["value"].notna().any() else _ABSENT_PITCH
-        for index, bar in enumerate(group[list(COLUMNS)].to_numpy(dtype=object)):
-            slots.append(Slot(cursor + pitch * (index + 0.5), *bar))
+        ticks = [panel.printed.get(place, math.nan) for place in zip(group["system"], group["x"], strict=True)]
+        pitch = 1.0 if group["value"].notna().any() or any(map(math.isfinite, ticks)) else _ABSENT_PITCH
+        for index, (bar, tick) in enumerate(zip(group[list(COLUMNS)].to_numpy(dtype=object), ticks, strict=True)):
+            slots.append(replace(Slot(cursor + pitch * (index + 0.5), *bar), printed=tick))
         cursor += pitch * len(group) + _GAP
     return slots

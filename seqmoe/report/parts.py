@@ -21,12 +21,13 @@ from seqmoe.report.figure1 import Figure1
 from seqmoe.report.figure2 import Figure2
 from seqmoe.report.figure3 import Figure3
 from seqmoe.report.figure4 import Figure4
-from seqmoe.report.figure6 import Figure6
+from seqmoe.report.figure6 import SIMULATED, Figure6
+from seqmoe.report.figure6_simulated import Figure6Simulated
 from seqmoe.report.figure7 import Figure7
 from seqmoe.report.figure8 import Figure8
 from seqmoe.report.figure9 import Figure9
 from seqmoe.report.findings import sentence2, sentence8
-from seqmoe.report.frame import records_frame
+from seqmoe.report.frame import model_title, records_frame
 from seqmoe.report.fullload import FullLoad
 from seqmoe.report.fullload_section import HEADINGS_FULLLOAD, rows_fullload, section_fullload
 from seqmoe.report.pace import pace
@@ -40,7 +41,7 @@ from seqmoe.report.replay_plots import handles
 from seqmoe.report.replay_sections import section3, section7
 from seqmoe.report.replay_tables import replay_table
 from seqmoe.report.section1 import HEADINGS_1, rows1, section1
-from seqmoe.report.section6 import section6
+from seqmoe.report.section6 import section6, section6_simulated
 from seqmoe.report.sheet import sheet_of
 from seqmoe.report.step_sections import HEADINGS_4, HEADINGS_9, rows4, rows9, section4, section9, terminal_table
 from seqmoe.report.summary import summarise
@@ -83,12 +84,22 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     frame = records_frame(chosen, home)
     summary = summarise(frame)
     figure = Figure6(summary, figure6_bars(home), home)
-    short = short_table(summary, [*pace(frame), *behind(summary), *comparable.remarks])
-    section = section6(figure, summary, short, home)
+    remarks = [*pace(frame), *behind(summary), *comparable.remarks]
+    short = short_table(summary, remarks)
+    section = section6(figure, summary, home, remarks)
     return Part(
         "6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), first_of(pace(frame)),
         facts(summary, home), short, always=True,
     )  # fmt: skip
+
+
+def part6_simulated(records: Sequence[Record], home: Home) -> Part:
+    """Figure 6's simulated cells; their lines in a terminal are figure 6's."""
+    chosen = [record for record in newest_only(records).records if record.cell.lane == SIMULATED]
+    figure = Figure6Simulated(summarise(records_frame(chosen, home)), figure6_bars(home), home)
+    return Part(
+        "6-simulated", bool(chosen), chosen, section6_simulated(figure), figure.figure, figure.table, None, always=True
+    )
 
 
 def part1(records: Sequence[Record], home: Home) -> Part:
@@ -112,7 +123,7 @@ def part1(records: Sequence[Record], home: Home) -> Part:
 def part4(records: Sequence[Record], home: Home) -> Part:
     """Figure 4."""
     chosen = list(newest_only(records).records)
-    figure = Figure4(chosen, claims(home))
+    figure = Figure4(chosen, claims(home), lambda name: model_title(home, name))
     words = [Text(sentence) for sentence in figure.sentences()]
     table = Group(terminal_table(HEADINGS_4, rows4(figure)), *words)
     return Part(

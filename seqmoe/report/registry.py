@@ -15,6 +15,7 @@ from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import parts
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.parts import Part
+from seqmoe.report.sweep_section import part_sweep
 from seqmoe.spec.paths import Home
 
 
@@ -44,10 +45,12 @@ FIGURES: tuple[Entry, ...] = (
     Entry("3", "fig3", StudyRecord, parts.part3),
     Entry("4", "fig4", Record, parts.part4),
     Entry("6", "fig6", Record, parts.part6, beside=("emulated",)),
+    Entry("6-simulated", "fig6", Record, parts.part6_simulated, beside=("emulated",)),
     Entry("7", "fig7", StudyRecord, parts.part7),
     Entry("8", "fig8", StudyRecord, parts.part8),
     Entry("9", "fig9", Record, parts.part9),
     Entry("fullload", "fullload", Record, parts.part_fullload),
+    Entry("sweep", "sweep", Record, part_sweep),
 )
 
 
@@ -58,4 +61,4 @@ def entries_of(figure: str) -> list[Entry]:
 
 def figures_of(kind: type) -> list[str]:
     """The figures that records of one kind are drawn as."""
-    return [entry.figure for entry in FIGURES if entry.kind is kind]
+    return list(dict.fromkeys(entry.figure.partition("-")[0] for entry in FIGURES if entry.kind is kind))

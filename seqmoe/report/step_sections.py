@@ -28,23 +28,23 @@ Drawing = Callable[[Axes], dict[str, str]]
 
 def section4(figure: Figure4) -> Section:
     """Figure 4."""
-    drawings: list[Drawing] = [figure.draw_observed] if figure.rows else []
-    drawings += [lambda axes, model=model: figure.draw_printed(axes, model) for model in figure.printed()]  # type: ignore[misc]
     body = fill(
         "steps.html.j2",
         suite="fig4",
-        recorded=bool(figure.rows),
+        recorded=figure.recorded,
         lead="The same answer with every expert resident, computed one expert after another, one kernel for each layer "
         "that the host starts, or the whole decode step at once.",
-        pictures=pictures_of(drawings, "f4"),
+        pictures=pictures_of(figure.drawings(), "f4"),
         sentences=figure.sentences(),
         headings=HEADINGS_4,
         rows=rows4(figure),
         method="Full load, greedy, the same tokens in every mode. On a CPU, graph is the decode step compiled once at "
-        "fixed addresses; a GPU's is a CUDA graph. Only ratios can be set beside the paper's.",
+        "fixed addresses; a GPU's is a CUDA graph. Only ratios can be set beside the paper's. Hatched bars are the "
+        "simulator's, on the paper's GPUs; black ticks and numbers in brackets are printed. Full load in a graph is an "
+        "input of the simulator.",
         commands="nox -s reproduce-fig4",
     )
-    return Section("4", TITLE_4, body, bool(figure.rows))
+    return Section("4", TITLE_4, body, figure.recorded)
 
 
 def section9(figure: Figure9) -> Section:
@@ -73,12 +73,13 @@ def section9(figure: Figure9) -> Section:
 def rows4(figure: Figure4) -> list[tuple[str, ...]]:
     """The table's rows as text."""
     rows: list[tuple[str, ...]] = []
-    for row in figure.rows:
-        found = row.summary
+    for row in [*figure.rows, *(row for rows in figure.simulated.values() for row in rows)]:
+        found, name = row.summary, MODES[row.mode] + (f", {row.model}, simulated" if row.model else "")
         if found is None:
-            rows.append((MODES[row.mode], row.reason, "", "0"))
+            rows.append((name, row.reason, "", "0"))
         else:
-            rows.append((MODES[row.mode], f"{found.median:.1f}", f"{found.low:.1f}-{found.high:.1f}", str(found.count)))
+            interval = f"{found.low:.1f}-{found.high:.1f}" if found.count > 1 else ""
+            rows.append((name, f"{found.median:.1f}", interval, str(found.count)))
     return rows
 
 

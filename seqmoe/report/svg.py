@@ -21,13 +21,14 @@ _VARIABLES = {
 }
 
 
-def panel_svg(panel: Panel, prefix: str, width: float = 4.1) -> str:
+def panel_svg(panel: Panel, prefix: str, width: float = 4.1, height: float | None = None) -> str:
     """One panel as an ``<svg>`` element as wide as its container.
 
     ``prefix`` makes the ids of this picture unique in the page; ``width`` is in inches: a picture that is shown at the
-    same size with fewer inches has larger letters. Call it inside `seqmoe.report.style.theme`.
+    same size with fewer inches has larger letters; ``height`` is 0.78 of it if not given. Call it inside
+    `seqmoe.report.style.theme`.
     """
-    figure = Figure(figsize=(width, 0.78 * width), layout="constrained")
+    figure = Figure(figsize=(width, height or 0.78 * width), layout="constrained")
     tips = draw(panel, figure.subplots(), width)
     return inline_svg(figure, tips, prefix, label=f"{panel.title}: {panel.note}, {panel.unit}")
 

@@ -50,5 +50,5 @@ def test_a_new_baseline_is_three_files_and_stands_in_the_report(tmp_path) -> Non
     report = write_report(result.records, find_home(ROOT), tmp_path / "reports", "fullload")
     rows = pd.read_csv(report.figures["fullload"].csv).set_index("system")
     assert rows.loc["Parrot", "repeats"].max() == 2 and rows.loc["Parrot", "tok_s"].max() > 0
-    page = report.page.read_text(encoding="utf-8")
+    page = report.page_of("fullload").read_text(encoding="utf-8")
     assert ">Parrot<" in page and "Parrot: " in page

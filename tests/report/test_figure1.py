@@ -86,7 +86,7 @@ def test_sizes_are_arithmetic() -> None:
 
 def test_the_report_has_the_figure_with_and_without_records(tmp_path: Path) -> None:
     written = write_report(simulated(), HOME, tmp_path, "fig1")
-    assert written.figures["1"].png.is_file() and "100.0" in written.page.read_text(encoding="utf-8")
+    assert written.figures["1"].png.is_file() and "100.0" in written.page_of("1").read_text(encoding="utf-8")
     assert len(written.figures["1"].csv.read_text().splitlines()) == 1 + 6 + 3
     empty = write_report([], HOME, tmp_path / "empty", "fig1")
-    assert "Nothing was run yet" in empty.page.read_text(encoding="utf-8")
+    assert "Nothing was run yet" in empty.page_of("1").read_text(encoding="utf-8")

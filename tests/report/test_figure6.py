@@ -15,6 +15,7 @@ from report_samples import HOME, NEEDS_GPU, NOT_INSTALLED, cell, quick_sweep, re
 from seqmoe.report import style
 from seqmoe.report.drawing import draw
 from seqmoe.report.figure6 import Figure6
+from seqmoe.report.figure6_printed import Printed
 from seqmoe.report.frame import records_frame
 from seqmoe.report.panel import COLUMNS, Panel, marker, slots_of
 from seqmoe.report.paper import figure6_bars, shares_of_full_load
@@ -30,6 +31,10 @@ def figure_of(records) -> Figure6:
 @pytest.fixture(scope="module")
 def quick() -> Figure6:
     return figure_of(quick_sweep())
+
+
+def printed_panels() -> list[Panel]:
+    return [panel for row in Printed(BARS, HOME).rows() for panel in row.panels]
 
 
 def panel_of(rows: list[tuple], lane: str = "measured", **changes) -> Panel:
@@ -49,28 +54,33 @@ def bars_in(axes) -> dict[str, Rectangle]:
     return {patch.get_gid(): patch for patch in axes.patches if patch.get_gid()}
 
 
-def test_observed_panels_are_the_emulated_share_the_papers_share_and_the_measured_speed(quick):
+def test_observed_panels_are_the_emulated_share_with_the_papers_ticks_and_the_measured_speed(quick):
     panels = quick.observed()
     assert [(panel.lane, panel.unit) for panel in panels] == [
         ("emulated", "Share of full load (%)"),
-        ("paper", "Share of full load (%)"),
         ("measured", "Decode (tok/s)"),
     ]
-    assert panels[1].title == "Qwen3-30B-A3B-FP8, paper"
     assert panels[0].full == 100.0 and "FullLoad" not in panels[0].systems
-    assert set(panels[2].bars["x"]) == {0.15, 0.25, 0.35, 0.45, 1.0}
+    assert panels[0].note.endswith("ticks: the paper's Qwen3-30B-A3B-FP8") and not panels[1].printed
+    assert set(panels[1].bars["x"]) == {0.15, 0.25, 0.35, 0.45, 1.0}
 
 
-def test_the_share_beside_ours_is_computed_from_the_printed_bars(quick):
-    panel = quick.observed()[1]
-    row = panel.bars[(panel.bars["system"] == "SeqMoE") & (panel.bars["x"] == 0.45)].iloc[0]
-    assert row["value"] == pytest.approx(100 * 104.1 / 122.7)
+def test_the_ticks_over_emulated_bars_are_shares_of_the_printed_full_load(quick):
+    printed = quick.observed()[0].printed
+    assert printed["SeqMoE, Mamba2", 0.45] == pytest.approx(100 * 104.1 / 122.7)
     shares = shares_of_full_load(BARS)
     assert "FullLoad" not in set(shares["system"]) and len(shares) == 4 * 20 + 4 * 16
 
 
-def test_the_papers_grid_holds_every_printed_bar_once(quick):
-    rows = quick.paper()
+def test_the_papers_seqmoe_stands_over_the_row_with_its_kind_of_predictor():
+    point = {"system": "seqmoe", "residency": 0.45, "lane": "emulated", "hardware": "rtx4090"}
+    cells = [cell(lane="emulated", hardware="rtx4090"), cell(**point, predictor="mamba2"), cell(**point)]
+    (panel,) = figure_of([record(one) for one in cells]).observed()
+    assert list(panel.printed) == [("SeqMoE, Mamba2", 0.45)]
+
+
+def test_the_papers_grid_holds_every_printed_bar_once():
+    rows = Printed(BARS, HOME).rows()
     assert [len(row.panels) for row in rows] == [4, 4, 4, 4]
     panels = [panel for row in rows for panel in row.panels]
     assert {panel.lane for panel in panels} == {"paper"}
@@ -101,7 +111,7 @@ def test_every_lane_has_its_drawing(lane, dotted, hatched, ticked):
     (bar,) = bars_in(axes).values()
     assert (bar.get_linestyle() not in ("-", "solid")) == bool(dotted)
     assert bool(bar.get_hatch()) == bool(hatched)
-    assert sum(line.get_linewidth() > 2 for line in axes.lines) == ticked
+    assert sum(line.get_color() == style.INK and line.get_linewidth() > 2 for line in axes.lines) == ticked
 
 
 def test_an_unknown_lane_has_no_drawing():
@@ -133,7 +143,7 @@ def test_lanes_models_and_hosts_never_share_a_panel():
         record(cell(decode_tokens=12), 50.0),
     ]
     panels = figure_of(records).observed()
-    assert [panel.lane for panel in panels] == ["measured", "measured", "measured", "emulated", "paper", "measured"]
+    assert [panel.lane for panel in panels] == ["measured", "measured", "measured", "emulated", "measured"]
     assert all(len(panel.bars) == 1 for panel in panels if panel.lane == "measured")
     assert len({(panel.title, panel.note) for panel in panels}) == len(panels)
 
@@ -161,7 +171,7 @@ def test_a_batch_experiment_has_batch_sizes_on_its_axis_and_full_load_in_it():
 
 
 def test_bars_of_a_group_do_not_overlap_and_groups_stand_apart(quick):
-    for panel in (*quick.observed(), *(panel for row in quick.paper() for panel in row.panels)):
+    for panel in (*quick.observed(), *printed_panels()):
         slots = slots_of(panel)
         for left, right in itertools.pairwise(slots):
             assert right.centre > left.centre
@@ -170,7 +180,7 @@ def test_bars_of_a_group_do_not_overlap_and_groups_stand_apart(quick):
 
 
 def test_no_two_value_labels_overlap(quick):
-    panels = [*quick.observed(), *(panel for row in quick.paper() for panel in row.panels)]
+    panels = [*quick.observed(), *printed_panels()]
     for panel in panels:
         figure, axes, _ = drawn(panel)
         renderer = FigureCanvasAgg(figure).get_renderer()
@@ -201,4 +211,4 @@ def test_without_records_the_sheet_shows_the_paper_alone():
     figure = figure_of([])
     assert figure.observed() == []
     with style.theme():
-        assert len([axes for axes in figure.figure().axes if axes.get_title(loc="left")]) == 16
+        assert len(figure.figure().axes) == 16

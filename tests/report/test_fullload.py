@@ -94,10 +94,13 @@ def test_other_work_is_another_group() -> None:
 def test_it_has_a_section_and_files_of_its_own_name(tmp_path) -> None:
     report = write_report(records(2), HOME, tmp_path)
     assert report.figures["fullload"].csv.name == "fullload.csv" and (tmp_path / "fullload.svg").is_file()
-    page = report.page.read_text(encoding="utf-8")
-    assert '<section id="fullload">' in page and 'href="#fullload"' in page and "Beside the figures" in page
+    page = report.page_of("fullload").read_text(encoding="utf-8")
+    assert '<p class="eyebrow">Full load</p>' in page and 'href="fullload.csv"' in page
     empty = write_report([], HOME, tmp_path / "empty")
-    assert "nox -s reproduce-fullload" in empty.page.read_text(encoding="utf-8") and "fullload" not in empty.figures
+    assert (
+        "nox -s reproduce-fullload" in empty.page_of("fullload").read_text(encoding="utf-8")
+        and "fullload" not in empty.figures
+    )
 
 
 @pytest.mark.parametrize("profile", ["quick", "full"])

@@ -172,7 +172,7 @@ def test_the_table_marks_the_best_of_each_link_and_no_bound(seven) -> None:
 
 def test_a_report_has_the_sections_the_pictures_and_the_data(tmp_path) -> None:
     written = write_report([*records("fig3", REAL), *records("fig7", REAL), *records("fig7")], HOME, tmp_path)
-    page = written.page.read_text(encoding="utf-8")
+    page = written.page_of("7").read_text(encoding="utf-8")
     assert "How many experts are on the device when they are needed" in page and "of the way to Belady" in page
     for figure in ("3", "7"):
         files = written.figures[figure]

@@ -127,8 +127,8 @@ def test_parts_have_a_section_a_sheet_a_table_and_survive_being_empty(part, reco
 def test_the_writer_draws_them_under_their_own_numbers(tmp_path) -> None:
     report = write_report([*executions(2), *steps()], HOME, tmp_path)
     assert {"4", "9"} <= set(report.figures) and (tmp_path / "figure9.png").is_file()
-    page = (tmp_path / "index.html").read_text()
-    assert "What the way of execution costs" in page and "Where the time of a decode step goes" in page
+    assert "What the way of execution costs" in report.page_of("4").read_text()
+    assert "Where the time of a decode step goes" in report.page_of("9").read_text()
 
 
 def test_replayed_suites_stand_in_figure_6_unless_asked_for_alone(tmp_path) -> None:
@@ -139,5 +139,5 @@ def test_replayed_suites_stand_in_figure_6_unless_asked_for_alone(tmp_path) -> N
     ]
     for asked in (None, "emulated"):
         report = write_report(records, HOME, tmp_path, asked)
-        assert "SeqMoE, previous token" in report.page.read_text()
+        assert "SeqMoE, previous token" in report.page_of("6").read_text()
         assert len(report.parts[list(dict.fromkeys(p.figure for p in report.parts)).index("6")].records) == len(records)
