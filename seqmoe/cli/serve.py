@@ -65,7 +65,10 @@ def serve(
     from seqmoe.serve.limits import Limits
     from seqmoe.serve.run import serve as run
     from seqmoe.serve.server import listening_socket
+    from seqmoe.spec import system as systems
 
+    if predictor is not None and systems.system(system).predictor == "none":
+        raise InputError(f"--predictor {predictor}: system {system!r} makes no forecasts; --system seqmoe does")
     secret = _secret(token, token_file)
     if chat_template is not None and not chat_template.is_file():
         raise InputError(f"--chat-template {chat_template}: no such file")

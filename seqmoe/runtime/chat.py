@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from seqmoe.runtime.setup import encode
 from seqmoe.spec.errors import InputError
 
 
 def chat_template(tokenizer: Any, path: Path | None = None) -> str | None:
-    """The template in a file, or the tokenizer's own; None where it has none."""
+    """The template in a file, or the tokenizer's own; None where it has none. `InputError` for a file that is none."""
     if path is not None:
-        return path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+            tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template=text, tokenize=False)
+        except (UnicodeDecodeError, TemplateSyntaxError) as error:
+            raise InputError(f"--chat-template {path}: is no Jinja template: {error}") from None
+        except TemplateError:
+            pass  # it wants other messages
+        return text
     own = tokenizer.chat_template
     return own.get("default") if isinstance(own, dict) else own
 

@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from seqmoe.serve.errors import failed
 from seqmoe.serve.job import Ended, Event, Failed, Job, Piece
+from seqmoe.serve.protocol import StreamOptions
 from seqmoe.serve.scheduler import Scheduler
 
 _NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -60,21 +62,25 @@ class Shape:
 
 
 async def answer(
-    scheduler: Scheduler, request: Request, job: Job, shape: Shape, stream: bool, usage_wanted: bool
+    scheduler: Scheduler, request: Request, job: Job, shape: Shape, options: StreamOptions | None
 ) -> Response:
-    """Submit a job and answer with what comes of it. A client that goes away takes its job along."""
+    """Submit a job and answer with what comes of it, as a stream where ``options`` are given.
+
+    A client that goes away takes its job along.
+    """
     scheduler.submit(job)
     gone = asyncio.create_task(_watch(request, scheduler, job))
     events = _events(scheduler, job, gone)
-    if not stream:
-        return JSONResponse(await _whole(events, job, shape))
+    if options is None:
+        async with aclosing(events):
+            return JSONResponse(await _whole(events, job, shape))
     # The status depends on how it begins, so that comes first.
     begun = await anext(events)
     if isinstance(begun, Failed):
         await events.aclose()
         raise begun.error
     return StreamingResponse(
-        _stream(begun, events, job, shape, usage_wanted), media_type="text/event-stream", headers=_NO_STORE
+        _stream(begun, events, job, shape, options), media_type="text/event-stream", headers=_NO_STORE
     )
 
 
@@ -111,32 +117,30 @@ async def _whole(events: AsyncIterator[Event], job: Job, shape: Shape) -> dict[s
 
 
 async def _stream(
-    begun: Event, events: AsyncGenerator[Event, None], job: Job, shape: Shape, usage_wanted: bool
+    begun: Event, events: AsyncGenerator[Event, None], job: Job, shape: Shape, options: StreamOptions
 ) -> AsyncIterator[str]:
-    opening = shape.first()
-    if opening is not None:
-        yield _data(opening)
-    try:
+    async with aclosing(events):
+        opening = shape.first()
+        if opening is not None:
+            yield _data(opening)
         event: Event | None = begun
         while event is not None:
-            match event:
-                case Piece():
-                    yield _data(shape.piece(event.text))
-                case Failed():
-                    yield _data(event.error.body)
-                case Ended():
-                    yield _data(shape.last(event.reason))
-                    if usage_wanted:
-                        yield _data(shape.usage(_usage(job, event)))
-                    yield "data: [DONE]\n\n"
+            if isinstance(event, Failed):
+                yield _data(event.error.body)
+                return
+            usage = _usage(job, event)
+            chunk = shape.piece(event.text) if isinstance(event, Piece) else shape.last(event.reason)
+            yield _data(chunk | {"usage": usage} if options.continuous_usage_stats else chunk)
+            if isinstance(event, Ended):
+                if options.include_usage:
+                    yield _data(shape.usage(usage))
+                yield "data: [DONE]\n\n"
             event = await anext(events, None)
-    finally:
-        await events.aclose()
 
 
-def _usage(job: Job, ended: Ended) -> dict[str, int]:
+def _usage(job: Job, event: Piece | Ended) -> dict[str, int]:
     prompt = len(job.prompt)
-    return {"prompt_tokens": prompt, "completion_tokens": ended.tokens, "total_tokens": prompt + ended.tokens}
+    return {"prompt_tokens": prompt, "completion_tokens": event.tokens, "total_tokens": prompt + event.tokens}
 
 
 def _data(value: dict[str, Any]) -> str:

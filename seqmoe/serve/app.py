@@ -18,7 +18,7 @@ from seqmoe.serve.answers import Shape, answer
 from seqmoe.serve.errors import ApiError, failed, invalid
 from seqmoe.serve.job import Job
 from seqmoe.serve.prompts import Prompts
-from seqmoe.serve.protocol import ChatRequest, CompletionRequest
+from seqmoe.serve.protocol import ChatRequest, CompletionRequest, StreamOptions
 from seqmoe.serve.scheduler import Scheduler
 
 
@@ -93,7 +93,8 @@ def create_app(served: Served, scheduler: Scheduler, prompts: Prompts) -> FastAP
         top_p = 1.0 if body.top_p is None else body.top_p
         job = Job(ids, tokens, Sampling(temperature, top_p, body.seed, body.ignore_eos), body.stops)
         shape = Shape(served.model, chat=isinstance(body, ChatRequest))
-        return await answer(scheduler, request, job, shape, body.stream, body.usage_wanted)
+        options = (body.stream_options or StreamOptions()) if body.stream else None
+        return await answer(scheduler, request, job, shape, options)
 
     return app
 

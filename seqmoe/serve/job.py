@@ -12,9 +12,10 @@ from seqmoe.serve.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """More text."""
+    """More text, and the tokens that were computed by then."""
 
     text: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,12 @@ class _Strict(BaseModel):
 
 
 class StreamOptions(_Strict):
-    """``include_usage`` asks for a last chunk with the counts; obfuscation is never added."""
+    """``include_usage`` asks for a last chunk with the counts, ``continuous_usage_stats``, an extension that load
+    generators use, for the counts so far in every chunk; obfuscation is never added.
+    """
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: bool = False
 
 
@@ -77,11 +80,6 @@ class _Request(_Strict):
     def stops(self) -> tuple[str, ...]:
         """Texts that end the answer."""
         return tuple(self.stop or ())
-
-    @property
-    def usage_wanted(self) -> bool:
-        """Whether a stream ends with the counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
 
 
 class CompletionRequest(_Request):

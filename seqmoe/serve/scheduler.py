@@ -9,9 +9,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
-from seqmoe.core.slots import COMPUTE, EMPTY, FETCH, USED
 from seqmoe.runtime.batching import BatchSession, Member
 from seqmoe.runtime.session import Session
 from seqmoe.runtime.text import StoppedText
@@ -19,10 +16,9 @@ from seqmoe.serve.errors import ApiError, draining, failed, full, invalid, timed
 from seqmoe.serve.job import Ended, Failed, Job, Piece
 from seqmoe.serve.limits import Limits
 from seqmoe.serve.metrics import Metrics
-from seqmoe.serve.snapshot import Snapshot, Throughput
+from seqmoe.serve.snapshot import Snapshot, Throughput, take_snapshot
 
 _log = logging.getLogger("seqmoe.serve")
-_STATES = {"empty": EMPTY, "used": USED, "fetch": FETCH, "compute": COMPUTE}
 _PUBLISH_SECONDS = 0.2
 
 
@@ -182,7 +178,7 @@ class Scheduler:
         if member.ended is not None:
             piece += text.rest()
         if piece:
-            running.job.put(Piece(piece))
+            running.job.put(Piece(piece, member.steps))
         if member.ended is None and not text.stopped:
             return
         self._leave(running)
@@ -244,25 +240,11 @@ class Scheduler:
         return min(60, max(1, math.ceil(rounds * self._typical_seconds)))
 
     def _publish(self) -> None:
-        """What others may see; the pipeline itself is this thread's own."""
+        """What others may see."""
         now = time.perf_counter()
         if now - self._published < _PUBLISH_SECONDS and self._running:
             return
         self._published = now
-        engine = self._session.engine
-        offloaded = engine.offloaded
-        if offloaded is None:
-            slots = {"used": engine.geometry.total_experts}
-        else:
-            counts = np.bincount(offloaded.pipeline.pool()[1], minlength=len(_STATES))
-            slots = {name: int(counts[state]) for name, state in _STATES.items()}
-        self.snapshot = Snapshot(
-            len(self._running),
-            len(self._waiting),
-            self._throughput.rate(now),
-            engine.geometry.expert_bytes,
-            offloaded is not None,
-            slots,
-            dict(self._batch.decode),
-            dict(self._batch.prefill),
-        )
+        rate = self._throughput.rate(now)
+        engine, running, waiting = self._session.engine, len(self._running), len(self._waiting)
+        self.snapshot = take_snapshot(engine, self._batch, running, waiting, rate)

@@ -82,6 +82,7 @@ class Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                timeout_keep_alive=int(limits.silent_seconds),
                 timeout_graceful_shutdown=int(limits.silent_seconds),
             )
         )

@@ -6,6 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from seqmoe.core.slots import COMPUTE, EMPTY, FETCH, USED
+from seqmoe.runtime.batching import BatchSession
+from seqmoe.runtime.engine import Engine
+
+_STATES = {"empty": EMPTY, "used": USED, "fetch": FETCH, "compute": COMPUTE}
 _WINDOW_SECONDS = 10.0
 
 
@@ -41,6 +48,18 @@ class Snapshot:
         return {
             kind: int(sum(counts.get(name, 0) for counts in both)) * self.expert_bytes for kind, name in names.items()
         }
+
+
+def take_snapshot(engine: Engine, batch: BatchSession, running: int, waiting: int, tok_s: float) -> Snapshot:
+    """The state between two steps; for the thread that computes, whose own the pipeline is."""
+    offloaded = engine.offloaded
+    if offloaded is None:
+        slots = {"used": engine.geometry.total_experts}
+    else:
+        counts = np.bincount(offloaded.pipeline.pool()[1], minlength=len(_STATES))
+        slots = {name: int(counts[state]) for name, state in _STATES.items()}
+    size, partial = engine.geometry.expert_bytes, offloaded is not None
+    return Snapshot(running, waiting, tok_s, size, partial, slots, dict(batch.decode), dict(batch.prefill))
 
 
 class Throughput:

@@ -59,6 +59,10 @@ def test_a_stream_says_the_same_and_ends_with_the_counts(served):
     assert (usage["choices"], usage["usage"]) == ([], whole["usage"])
     assert len({chunk["id"] for chunk in [*chunks, usage]}) == 1
     assert all(chunk["choices"] for chunk in _events(served.complete("abc", stream=True)))
+    counted = _events(served.complete("abc", stream=True, stream_options={"continuous_usage_stats": True}))
+    counts = [chunk["usage"]["completion_tokens"] for chunk in counted]
+    assert counts == sorted(counts)
+    assert counts[-1] == 12
 
 
 def test_a_chat_is_the_templates_text(served, expected):

@@ -68,6 +68,7 @@ def test_openais_client_lists_streams_and_chats(client):
     chunks = list(_complete(client, PROMPTS[0], stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == whole.choices[0].text
     assert chunks[-1].usage == whole.usage
+    assert len(chunks) > 8  # a piece of text comes as soon as it is certain
     said = client.chat.completions.create(
         model="reference", messages=[{"role": "user", "content": "1 + 1"}], max_completion_tokens=8, temperature=0
     )
