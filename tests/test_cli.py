@@ -48,10 +48,12 @@ def test_generate_gives_full_loads_answer_through_an_emulated_link(seqmoe):
     code, out, _ = seqmoe("generate", *prompt, "--system", "full")
     full = _last_json(out)
     assert (code, full["lane"], full["hit_rate"]) == (0, "measured", 1)
+    assert full["ttft_s"] > 0 and full["missing"] == {}
     emulated = ("--emulate", "rtx4090", "--dilation", "4")
     code, out, _ = seqmoe("generate", *prompt, "--system", "seqmoe", "--residency", "0.45", *emulated)
     ours = _last_json(out)
     assert (code, ours["lane"]) == (0, "emulated")
+    assert ours["ttft_s"] is None and "only decoding is paced" in ours["missing"]["ttft_s"]
     assert ours["sha256"] == full["sha256"]
     assert len(ours["tokens"]) == 24
     assert 0 < ours["hit_rate"] < 1
@@ -132,6 +134,7 @@ def test_generate_replays_routing_through_the_real_pipeline(seqmoe, real_data):
     code, out, _ = seqmoe(*shared, "--system", "full")
     full = _last_json(out)
     assert (code, full["lane"], full["text"]) == (0, "emulated", "")
+    assert full["ttft_s"] is None and full["missing"]["ttft_s"]
     code, out, _ = seqmoe(*shared, "--system", "seqmoe", "--predictor", "online_first_order")
     ours = _last_json(out)
     assert code == 0 and ours["sha256"] == full["sha256"] and 0 < ours["hit_rate"] < 1

@@ -126,9 +126,10 @@ def _print(result: GenerateResult, as_json: bool, streamed: bool = False) -> Non
     if result.origin:
         err.print(result.origin, highlight=False)
     rate = "none" if result.hit_rate is None else f"{result.hit_rate:.1%}"
+    first = f"missing ({result.missing['ttft_s']})" if result.ttft_s is None else f"{result.ttft_s:.3f} s"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
-        f"TTFT {result.ttft_s:.3f} s, hit rate {rate}, sha256 {result.sha256[:12]}",
+        f"TTFT {first}, hit rate {rate}, sha256 {result.sha256[:12]}",
         soft_wrap=True,
     )
 

@@ -30,6 +30,8 @@ _HEADROOM = 1.05
 # Padding ends awake: a sleep wakes some tens of microseconds late, and the core must not be asleep when work begins.
 _SPIN_NS = 60_000
 _PR_SET_TIMERSLACK = 29
+# Why an emulated run has no time to first token.
+UNPACED_PROMPT = "an emulated prompt is computed at this host's own speed; only decoding is paced"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seqmoe.predictor.online import ONLINE
+from seqmoe.runtime.emulation import UNPACED_PROMPT
 from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
 from seqmoe.runtime.stream import GenerateResult
 from seqmoe.spec.answer import tokens_sha256
@@ -73,7 +74,6 @@ def _result(spec: SystemSpec, residency: float, events: list[dict[str, Any]]) ->
     stats = {event["name"]: event["value"] for event in events if event["event"] == "stat"}
     tokens = [event["token"] for event in events if event["event"] == "token"]
     times = [event["time_ns"] for event in events if event["event"] == "token"]
-    (request_ns,) = (event["time_ns"] for event in events if event["event"] == "request")
     seconds = (times[-1] - times[0]) / 1e9
     sizes = {name.removeprefix("bytes_"): value for name, value in stats.items() if name.startswith("bytes_")}
     names = (*_TIMES, "overlap_ratio", "overlap_ratio_achieved")
@@ -84,9 +84,10 @@ def _result(spec: SystemSpec, residency: float, events: list[dict[str, Any]]) ->
         tokens=tokens,
         text="",
         sha256=tokens_sha256(tokens),
-        ttft_s=(times[0] - request_ns) / 1e9,
+        ttft_s=None,
         decode_tok_s=(len(tokens) - 1) / seconds if seconds else 0.0,
         hit_rate=stats["hit_rate"],
         bytes=sizes | {"prefill": stats["prefill_bytes"]},
         breakdown={"decode_seconds": seconds} | {name: stats[name] for name in names if name in stats},
+        missing={"ttft_s": UNPACED_PROMPT},
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from seqmoe.runtime.decode import Generation
-from seqmoe.runtime.emulation import Emulation
+from seqmoe.runtime.emulation import UNPACED_PROMPT, Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.runtime.sampling import Sampling
@@ -20,8 +20,8 @@ from seqmoe.spec.answer import tokens_sha256
 class GenerateResult:
     """Tokens, text and statistics of one prompt. Times in seconds; hit rate, bytes and stalls of the decode steps.
 
-    ``hit_rate`` is None where no step was decoded through an offloaded placement. ``origin`` says what must be said of
-    a model that no checkpoint gave.
+    ``hit_rate`` is None where no step was decoded through an offloaded placement, ``ttft_s`` where prompts are not
+    paced; ``missing`` has the reason by name. ``origin`` says what must be said of a model that no checkpoint gave.
     """
 
     system: str
@@ -30,12 +30,13 @@ class GenerateResult:
     tokens: list[int]
     text: str
     sha256: str
-    ttft_s: float
+    ttft_s: float | None
     decode_tok_s: float
     hit_rate: float | None
     bytes: dict[str, int]
     breakdown: dict[str, float]
     origin: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -77,9 +78,11 @@ class Stream:
         return 0.0 if self._generation is None else self._generation.decode_tok_s * self._factor
 
     @property
-    def ttft_s(self) -> float:
-        """Time to first token; 0 before it."""
-        return 0.0 if self._generation is None else self._generation.ttft_seconds / self._factor
+    def ttft_s(self) -> float | None:
+        """Time to first token; 0 before it, None in an emulation, which does not pace prompts."""
+        if self._emulation is not None:
+            return None
+        return 0.0 if self._generation is None else self._generation.ttft_seconds
 
     @property
     def hit_rate(self) -> float | None:
@@ -139,4 +142,5 @@ class Stream:
             breakdown={"decode_seconds": generation.decode_seconds / self._factor}
             | parts
             | {name: totals[name] for name in names if name in totals},
+            missing={} if emulation is None else {"ttft_s": UNPACED_PROMPT},
         )
