@@ -17,7 +17,8 @@ requests, or tasks that it dispatches just after the fall are dropped too.
 
 ``statistics()`` counts: of the ``tasks`` read each is overdue, duplicate, refused, ``sent`` or still ``queued``; of
 those sent each ``landed`` or ``failed``, ``late`` ones after their deadline. ``bytes`` are what landed, ``late_bytes``
-the late share, which the device loaded on demand meanwhile; how often a landed expert was of use only the device knows.
+the late share, which the device loaded on demand meanwhile; whether a landed expert was of use only the device knows,
+and how long the link was busy the link (``busy_seconds``, without the time in which it was held back).
 ``overrun`` tasks were lost because the device wrote more than the ring holds. ``returned`` slots came back unused.
 
 Any other error ends the thread: it gives back all slots, sets ``FAILED``, and is raised by ``check()``. Use it as a

@@ -130,8 +130,11 @@ def test_a_task_that_was_written_before_its_experts_landing_was_processed_is_a_d
     with Case(average=4.0) as case:
         case.device.lend(2)
         case.device.dispatch([(9, 9, 0.5)])
-        case.wait_for(lambda: case.landings() == 1)
-        case.worker.paused = True  # so that it is not sent at once, if it were kept
+        case.wait_for_landings(1)
+        case.link.seconds_per_expert = 0.3
+        case.device.dispatch([(10, 9, 0.5)])
+        case.wait_for(lambda: case.count("sent") == 2)
+        # The worker sees both of these only when its transfer has ended.
         case.device.write_task(9, 9, 0.9)
         case.device.land()
         case.sync()

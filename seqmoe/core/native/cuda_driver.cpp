@@ -61,7 +61,8 @@ void* CudaLibrary::symbol(const char* name) const {
 }
 
 CudaError CudaLibrary::error(const char* call, cuda::Result result) const {
-  const auto get_name = reinterpret_cast<cuda::Result (*)(cuda::Result, const char**)>(dlsym(handle_, "cuGetErrorName"));
+  using GetName = cuda::Result (*)(cuda::Result, const char**);
+  const auto get_name = reinterpret_cast<GetName>(dlsym(handle_, "cuGetErrorName"));
   const char* known = nullptr;
   const bool named = get_name && get_name(result, &known) == cuda::kSuccess && known;
   const std::string name = named ? known : "CUresult " + std::to_string(result);

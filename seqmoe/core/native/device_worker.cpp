@@ -31,7 +31,6 @@ DeviceWorker::DeviceWorker(Control control, std::shared_ptr<Channel> link, std::
   control_.store(Control::kFailed, 0);
   for (int64_t landing = control_.load(Control::kConsumed); landing < landings_; ++landing)
     if (const int64_t key = control_.landed_key(landing); known(key)) expect(landing, static_cast<int32_t>(key));
-  link_->hold_while([this] { return missing(); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -67,6 +66,7 @@ size_t DeviceWorker::queued() {
 
 void DeviceWorker::run() {
   sharpen_timer();
+  link_->hold_while([this] { return missing(); });
   Lock lock(mutex_);
   Clock::time_point moved = Clock::now();
   try {

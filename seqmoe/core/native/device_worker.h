@@ -36,8 +36,8 @@ struct DeviceWorkerCounts {
   int64_t late_bytes = 0;
 };
 
-// Methods but stop() may be called by any thread. What a PrefetchWorker does with a condition variable, this does by looking:
-// a device cannot wake a thread.
+// Methods but stop() may be called by any thread. Where a PrefetchWorker is woken, this one looks again and again: a
+// device cannot wake a thread.
 class DeviceWorker {
  public:
   // Takes up a region where another worker left it: tasks from before are of no interest, slots lent since are.

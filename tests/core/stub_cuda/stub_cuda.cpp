@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Address = unsigned long long;
 
-enum { kInvalidValue = 1, kInvalidDevice = 101, kInvalidContext = 201, kNotReady = 600, kIllegal = 700, kCapturing = 900 };
+enum { kInvalidValue = 1, kInvalidDevice = 101, kInvalidContext = 201, kNotReady = 600, kCapturing = 900 };
 
 // A device's address is never the host's: whoever mixes them up reads nothing.
 constexpr Address kDevice = Address{1} << 60;

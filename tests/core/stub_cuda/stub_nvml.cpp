@@ -44,8 +44,10 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
 int answer(const char* name, void* device, unsigned value, unsigned* to) {
   return device == reinterpret_cast<void*>(0x7fffffff00000001) ? give(name, value, to) : 2;
 }
-int nvmlDeviceGetCurrPcieLinkGeneration(void* d, unsigned* v) { return answer("nvmlDeviceGetCurrPcieLinkGeneration", d, 1, v); }
-int nvmlDeviceGetCurrPcieLinkWidth(void* d, unsigned* v) { return answer("nvmlDeviceGetCurrPcieLinkWidth", d, 8, v); }
-int nvmlDeviceGetMaxPcieLinkGeneration(void* d, unsigned* v) { return answer("nvmlDeviceGetMaxPcieLinkGeneration", d, 4, v); }
-int nvmlDeviceGetMaxPcieLinkWidth(void* d, unsigned* v) { return answer("nvmlDeviceGetMaxPcieLinkWidth", d, 16, v); }
+#define ANSWER(name, value) \
+  int name(void* device, unsigned* to) { return answer(#name, device, value, to); }
+ANSWER(nvmlDeviceGetCurrPcieLinkGeneration, 1)
+ANSWER(nvmlDeviceGetCurrPcieLinkWidth, 8)
+ANSWER(nvmlDeviceGetMaxPcieLinkGeneration, 4)
+ANSWER(nvmlDeviceGetMaxPcieLinkWidth, 16)
 }
