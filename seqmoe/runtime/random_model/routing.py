@@ -44,6 +44,14 @@ class ReplayedRouting:
         for layer, router in enumerate(routers):
             router.register_forward_hook(self._hook(layer))
 
+    def reserve(self, batch: int, steps: int, choices: int) -> None:
+        """Make room for a batch of so many steps, ``choices`` experts a token; the first ones are chosen meanwhile."""
+        shape = (self._layers, batch, steps, choices)
+        self._experts = torch.arange(choices, device=self._place.device).expand(shape).contiguous()
+        self._weights = torch.full(shape, 1 / choices, device=self._place.device)
+        self._place.zero_()
+        self._active = True
+
     def begin(self, requests: Sequence[Replay]) -> None:
         """Replay a batch whose prompts end together: shorter ones are padded on the left by their first step."""
         longest = max(request.prompt for request in requests)

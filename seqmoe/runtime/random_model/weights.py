@@ -35,10 +35,15 @@ def fill_experts(parts: dict[str, torch.Tensor], deviation: float) -> None:
     """
     generator = torch.Generator().manual_seed(_SEED)
     for tensor in parts.values():
-        count, size = len(tensor), tensor[0].numel()
-        drawn = torch.empty(size + count).normal_(0.0, deviation, generator=generator).to(tensor.dtype)
-        for number, expert in enumerate(tensor):
-            expert.view(-1).copy_(drawn[number : number + size])
+        drawn = torch.empty(tensor[0].numel() + len(tensor)).normal_(0.0, deviation, generator=generator)
+        lay_out(tensor, drawn.to(tensor.dtype))
+
+
+def lay_out(experts: torch.Tensor, drawn: torch.Tensor, first: int = 0) -> None:
+    """Give expert i of [n, ...] the numbers of ``drawn`` [m] from number ``first`` + i on."""
+    size = experts[0].numel()
+    for number, expert in enumerate(experts, start=first):
+        expert.view(-1).copy_(drawn[number : number + size])
 
 
 def random_non_experts(checkpoint: Checkpoint) -> Any:
