@@ -26,7 +26,7 @@ class Figure6Simulated:
     def __init__(self, summary: pd.DataFrame, bars: pd.DataFrame, home: Home) -> None:
         # Of one cell that several hosts computed the last counts: simulated time is no machine's own.
         cells = summary[summary["lane"] == SIMULATED]
-        self.cells = cells.drop_duplicates("cell_key", keep="last")
+        self.cells = cells.drop_duplicates("cell_key", keep="last").reset_index(drop=True)
         self._printed = Printed(bars, home)
         names = {name: self._printed.profile(name) for name in self.cells["hardware"].unique()}
         self._hardware = {name: self._printed.short(found) if found else name for name, found in names.items()}

@@ -29,7 +29,7 @@ _WIDE = 14.0
 def section6(figure: Figure6, summary: pd.DataFrame, home: Home, remarks: Sequence[str] = ()) -> Section:
     """What was measured and emulated, every cell, and what did not run. ``remarks`` stand below the table."""
     observed = figure.observed()
-    own = summary[summary["lane"] != SIMULATED]
+    own = summary[summary["lane"] != SIMULATED].reset_index(drop=True)
     body = fill(
         "figure6.html.j2",
         facts=facts(own, home),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seqmoe.harness.against.history import Point
 from seqmoe.harness.claims.verdict import judge
 from seqmoe.harness.record import Record
 from seqmoe.harness.studies.record import StudyRecord
@@ -55,22 +56,27 @@ class Report:
 
 
 def write_report(
-    records: Iterable[AnyRecord], home: Home, out: Path, suite: str | None = None, png: Sequence[str] | None = None
+    records: Iterable[AnyRecord],
+    home: Home,
+    out: Path,
+    suite: str | None = None,
+    png: Sequence[str] | None = None,
+    history: Sequence[Point] = (),
 ) -> Report:
     """Write the site to the folder ``out``: index.html, a page for every figure, its picture (.svg, .png), its .csv.
 
     ``suite`` restricts the site to one suite. Without it every figure of the paper has its page, and where nothing was
     run that says how to; with them come the verdicts on all claims, whose data are verdicts.csv. ``png`` names the
-    figures that are written as PNG too, all if not given. Each file is replaced as a whole, so that a reader, or an
-    interruption, never meets half of one. A ``suite`` that is neither declared nor recorded is an `InputError`, and so
-    is a name in ``png`` that no figure has.
+    figures that are written as PNG too, all if not given; ``history`` is what benchmarks took. Each file is replaced as
+    a whole, so that a reader, or an interruption, never meets half of one. A ``suite`` that is neither declared nor
+    recorded is an `InputError`, and so is a name in ``png`` that no figure has.
     """
     recorded = list(records)
     parts = _parts(recorded, home, suite)
     drawn = [part for part in parts if part.drawn or part.always or suite is not None]
     pictured = _pictured(png, drawn)
     judged = judge(home, recorded) if suite is None else []
-    site = build_site(home, out, parts, [part.section.name for part in drawn], pictured, recorded, judged)
+    site = build_site(home, out, parts, [part.section.name for part in drawn], pictured, recorded, judged, history)
     out.mkdir(parents=True, exist_ok=True)
     files = {part.figure: _write(part, out, part.section.name in pictured) for part in drawn}
     _write_site(site, out)

@@ -16,12 +16,12 @@ from seqmoe.report.environments import environments
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.frame import records_frame
 from seqmoe.report.paper import figure6_bars
+from seqmoe.report.parts import part6_simulated
 from seqmoe.report.section6 import section6
 from seqmoe.report.site.document import Document, render
 from seqmoe.report.site.record_pages import record_page
 from seqmoe.report.site.record_sets import record_sets
 from seqmoe.report.summary import summarise
-from seqmoe.report.table import short_table
 from seqmoe.report.writer import Report, write_report
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.paths import Home
@@ -40,25 +40,24 @@ def text(report) -> str:
 def page_of(records) -> str:
     """The page alone, without the sheet and the data file, and the pages of its records below it."""
     summary = summarise(records_frame(records, HOME))
-    section = section6(Figure6(summary, figure6_bars(HOME), HOME), summary, short_table(summary), HOME)
+    section = section6(Figure6(summary, figure6_bars(HOME), HOME), summary, HOME)
     pages = [Document("figure6.html", section.title, section.label, section.body)]
     pages += [record_page(one) for one in record_sets(records)]
     return "".join(render(pages).values())
 
 
 def test_the_page_says_what_ran_what_did_not_and_how_to_run_it(text):
-    words = " ".join(" ".join(Page(text).words).split())
-    assert "16 of 37" in words and "The paper prints 84.8% for Qwen3-30B-A3B-FP8" in words
+    words = Page(text).text
+    assert re.search(r"\d+ of \d+ cells ran", words) and "The paper prints 84.8% for Qwen3-30B-A3B-FP8" in words
     assert NEEDS_GPU.reason in words and NOT_INSTALLED.hint in words
-    assert "nox -s reproduce-fig6" in words and "Example CPU" in words and "the one named" in words
+    assert "nox -s reproduce-fig6" in words and "the one named" in words
     for lane in ("measured", "emulated", "paper"):
         assert f" {lane} " in words
 
 
 def test_pictures_take_the_pages_colours_so_that_dark_mode_reaches_them(text):
     pictures = re.findall(r"<svg viewBox=\"0 0 [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
-    # Figures 1 (two), 2, 4 (two), 7, 8 and 9, not run: what the paper prints of them.
-    assert len(pictures) == 3 + 16 + 5 + 3
+    assert len(pictures) == 2
     for picture in pictures:
         assert "var(--ink)" in picture and "#1b2026" not in picture and "#ffffff" not in picture
     assert "prefers-color-scheme: dark" in text
@@ -74,15 +73,17 @@ def test_what_a_record_says_is_text_and_never_markup():
     assert "<script>alert" not in page and Page(page).wrong == []
 
 
-def test_without_records_the_page_says_so_and_shows_the_paper():
+def test_without_records_a_page_says_so_and_the_simulated_one_shows_the_paper():
     page = page_of([])
-    assert "Nothing was run yet" in page and page.count('role="img"') == 16
+    assert "Nothing was run yet" in page and 'role="img"' not in page
+    printed = str(part6_simulated([], HOME).section.body)
+    assert "Nothing was simulated yet" in printed and printed.count('role="img"') == 16
     assert Page(page).wrong == []
 
 
 def test_records_of_another_suite_are_not_in_this_page(tmp_path):
     report = write_report([record(cell(suite="fig7"))], HOME, tmp_path)
-    assert report.table.rows == () and "Nothing was run yet" in report.page.read_text(encoding="utf-8")
+    assert report.table.rows == () and "Nothing was run yet" in report.page_of("6").read_text(encoding="utf-8")
 
 
 def test_the_data_file_holds_every_drawn_number(report):
@@ -106,17 +107,14 @@ def test_earlier_weights_are_counted_and_never_in_a_median(tmp_path):
     report = write_report([*old, *new], HOME, tmp_path)
     assert pd.read_csv(report.figures["6"].csv).iloc[0]["tok_s"] == pytest.approx(50.0, rel=1e-6)
     remark = "3 older records are left out: made with earlier weights of reference"
-    assert remark in report.table.remarks and remark in report.page.read_text(encoding="utf-8")
+    assert remark in report.table.remarks and remark in report.page_of("6").read_text(encoding="utf-8")
 
 
 def test_notes_stand_below_the_system_and_need_no_column():
     failed = [record(cell(), 40.0), record(cell(), repeat=1, status=Status("crash", "a long last word " * 20))]
     page = page_of(failed)
-    table = page[
-        page.index('<table id="cells" class="sortable">') : page.index(
-            "</table>", page.index('<table id="cells" class="sortable">')
-        )
-    ]
+    start = page.index('<table class="sortable" id="cells">')
+    table = page[start : page.index("</table>", start)]
     assert ">Note<" not in table
     first = re.search(r'<td [^>]*class="wraps">.*?</td>', table, re.DOTALL)[0]
     assert "1 of 2 repeats gave no result" in first and "<small>" in first
@@ -127,8 +125,9 @@ def test_notes_stand_below_the_system_and_need_no_column():
 
 def test_all_files_are_written_and_nothing_is_left_over(report):
     folder = report.page.parent
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "figure6.csv", "figure6.png", "figure6.svg", "index.html", "verdicts.csv",
+    assert sorted(path.name for path in folder.iterdir() if path.suffix != ".html") == [
+        "comparison.csv", "figure6-simulated.csv", "figure6-simulated.png", "figure6-simulated.svg", "figure6.csv",
+        "figure6.png", "figure6.svg", "verdicts.csv",
     ]  # fmt: skip
     assert (
         report.figures["6"].png.read_bytes().startswith(b"\x89PNG")
@@ -149,7 +148,8 @@ def test_a_report_that_fails_leaves_the_last_one_alone(tmp_path, monkeypatch, br
     def refusing(*_) -> str:
         raise RuntimeError("template")
 
-    monkeypatch.setattr(writer, "render", refusing if broken == "page" else lambda *_: "new page")
+    if broken == "page":
+        monkeypatch.setattr(writer, "build_site", refusing)
     monkeypatch.setattr(Figure6, "figure", lambda self: type("Sheet", (), {"savefig": failing})())
     with pytest.raises((OSError, RuntimeError)):
         write_report([], HOME, tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from html_reader import Page
-from report_samples import HOME, cell, quick_sweep, record
+from report_samples import HOME, cell, record
 
 from seqmoe.report.site.table import Cell, Row, Table, plain
 from seqmoe.report.writer import write_report
@@ -18,13 +18,8 @@ CODEC = "data:,"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A site of measured, emulated and failed cells; one system measured often enough to be judged."""
-    out = tmp_path_factory.mktemp("site")
-    modes = [record(cell(suite="fig4", panel="execution", execution=mode), speed + repeat, repeat)
-             for mode, speed in (("eager", 100.0), ("graph", 900.0)) for repeat in range(8)]  # fmt: skip
-    write_report([*quick_sweep(2), *modes], HOME, out, png=["figure6"])
-    return out
+def folder(site) -> Path:
+    return site
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +69,13 @@ def test_headings_are_in_order_and_pictures_and_tables_have_names(pages):
         assert page.tags["main"] == 1 and "lang" in {
             attribute for tag, attribute, _ in page.attributes if tag == "html"
         }
+
+
+def test_the_history_of_benchmarks_is_drawn_machine_by_machine(folder, pages):
+    data = pd.read_csv(folder / "history.csv")
+    assert len(data) == 6 and set(data["machine"]) == {"a small machine", "a large one"}
+    page = pages["history.html"]
+    assert page.tags["svg"] == 3 and "200 µs" in page.text and "aaaaaaa" in page.text
 
 
 def test_only_the_pictures_that_were_asked_for_are_png(folder):

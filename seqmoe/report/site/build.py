@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from seqmoe.harness.against.history import Point
 from seqmoe.harness.claims.verdict import Judged
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.parts import Part
 from seqmoe.report.site.comparison_page import comparison_page
 from seqmoe.report.site.document import Document, render
 from seqmoe.report.site.figure_page import figure_page
+from seqmoe.report.site.history_page import HISTORY_DATA, history_page
 from seqmoe.report.site.index_page import index_page
 from seqmoe.report.site.record_pages import overview_page, record_page
 from seqmoe.report.site.record_sets import record_sets
@@ -39,11 +41,13 @@ def build_site(
     pictured: Collection[str],
     records: Sequence[AnyRecord],
     judged: Sequence[Judged],
+    history: Sequence[Point] = (),
 ) -> Site:
     """Every page of the site.
 
     ``drawn`` and ``pictured`` are the stems of the figures that have files, and of those that are PNG too; ``out`` is
-    where data may lie that other commands wrote. Without ``judged`` the site is of one suite alone.
+    where data may lie that other commands wrote; ``history`` is what benchmarks took. Without ``judged`` the site is of
+    one suite alone.
     """
     used = {id(record): record for part in parts for record in part.records}
     sets = record_sets(records if judged else used.values())
@@ -58,6 +62,9 @@ def build_site(
     if (comparison := comparison_page(list(used.values()))) is not None:
         overview.append(comparison.page)
         data[comparison.file] = comparison.data
+    if (kept := history_page(history)) is not None:
+        overview.append(kept.page)
+        data[HISTORY_DATA] = kept.data
     overview.append(overview_page(sets))
     tables = table_pages(home, out, judged) if judged else []
     index = index_page(parts, drawn, judged, [*overview, *tables], sets)
