@@ -2,8 +2,9 @@
 //
 // SEQMOE_STUB_FAIL="cuMemHostAlloc=2@3,cuInit=100": the third and every later call of one fails, and every call of the
 // other. SEQMOE_STUB_DEVICES: how many devices there are. SEQMOE_STUB_COPY_US: how long a copy takes at least.
-// SEQMOE_STUB_DROP=htod or dtod: such copies succeed and move nothing. SEQMOE_STUB_CAPTURING: another thread captures a
-// graph, so that a thread may query events only in relaxed mode.
+// SEQMOE_STUB_MARK: the address of an int64 that is 1 once a copy has begun. SEQMOE_STUB_DROP=htod, dtod or dtoh: such
+// copies succeed and move nothing. SEQMOE_STUB_CAPTURING: another thread captures a graph, so that a thread may query
+// events only in relaxed mode.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -84,6 +85,8 @@ void* place(Address address) { return reinterpret_cast<void*>(address >= kDevice
 
 int copy(const char* kind, void* stream, void* to, const void* from, size_t bytes) {
   if (!streams.count(static_cast<Stream*>(stream))) return kInvalidValue;
+  if (const std::string word = setting("SEQMOE_STUB_MARK"); !word.empty())
+    __atomic_store_n(reinterpret_cast<long long*>(std::stoull(word)), 1, __ATOMIC_RELEASE);
   const bool dropped = setting("SEQMOE_STUB_DROP") == kind;
   enqueue(*static_cast<Stream*>(stream), true, [=] {
     if (!dropped) std::memcpy(to, from, bytes);
