@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import nox
@@ -181,6 +182,24 @@ def reproduce_all(session: nox.Session) -> None:
     failed = [name for name, commands in chosen.items() if not all(_runs(session, command) for command in commands)]
     if failed:
         session.error(f"failed: {', '.join(failed)}; the same command tries them again and keeps the rest")
+
+
+@nox.session
+def publish(session: nox.Session) -> None:
+    """The site that a Pages host takes, in reports/site: this machine's records and the published ones.
+
+    Arguments after -- go to `seqmoe report`. A site that cannot be made leaves the last one alone.
+    """
+    _prepare(session)
+    made, site = ROOT / "reports" / ".site", ROOT / "reports" / "site"
+    shutil.rmtree(made, ignore_errors=True)
+    session.run("seqmoe", "table1", "--out", str(made), success_codes=[0, 1])
+    folders = ("--results", "results", "--results", "results/published")
+    session.run("seqmoe", "report", *folders, "--out", str(made), *session.posargs)
+    (made / ".nojekyll").touch()
+    shutil.rmtree(site, ignore_errors=True)
+    made.rename(site)
+    session.log(f"written: {site / 'index.html'}")
 
 
 def _runs(session: nox.Session, command: str) -> bool:
