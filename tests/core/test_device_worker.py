@@ -207,13 +207,13 @@ def test_a_later_worker_takes_up_where_the_first_one_ended():
         assert case.landings() == 2
         case.device.write_task(10, 9, 0.5)  # to no one
         case.device.write_task(9, 9, 0.5)
+        case.device.lend(4)  # two more, between the workers
         with case.start(case.link) as second:
             case.worker = second
             case.device.write_task(9, 9, 0.5)  # has landed, which the device has not seen
             case.sync()
             assert second.statistics()["duplicate"] == 1
             case.device.land()
-            case.device.lend(2)
             case.device.dispatch([(11, 9, 0.5)])
             case.wait_for(lambda: case.landings() == 3)
             second.stop()
