@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.table import Table
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
 
 if TYPE_CHECKING:
+    from seqmoe.harness.emulated_lane import EmulatedPoint
     from seqmoe.simulate.calibrate.errors import Order, Summary
 
 simulate_app = typer.Typer(no_args_is_help=True, help="Simulate systems on machines that are not at hand.")
@@ -84,7 +86,11 @@ def simulate_fit(
 def simulate_errors(
     seed: Annotated[int, typer.Option(min=0, help="Of the synthetic routing.")] = 0, as_json: JsonFlag = False
 ) -> None:
-    """Simulate every bar of figure 6 and set it beside the print, fitted and held-out bars apart."""
+    """Simulate every bar of figure 6 and set it beside the print, fitted and held-out bars apart.
+
+    And every emulated cell of its records here, beside what our own runtime measured.
+    """
+    from seqmoe.harness.emulated_lane import emulated_points, emulated_records
     from seqmoe.simulate.calibrate.errors import judge, order, summaries
     from seqmoe.spec.calibration import load_calibration
     from seqmoe.spec.paths import find_home
@@ -92,6 +98,8 @@ def simulate_errors(
     home = find_home()
     with err.status("simulating"):
         judged = judge(home, load_calibration(home), seed)
+    with err.status("the emulated lane"):
+        emulated = emulated_points(home, emulated_records(home))
     found, orders = summaries(judged), {kind: order(judged, kind) for kind in ("decode", "ttft")}
     if as_json:
         bars = [
@@ -99,11 +107,13 @@ def simulate_errors(
             for one in judged
         ]
         orders_json = {kind: asdict(value) for kind, value in orders.items()}
-        print_json({"errors": [asdict(one) for one in found], "order": orders_json, "bars": bars})
+        ours = [asdict(point) | {"error": point.error} for point in emulated]
+        print_json({"errors": [asdict(one) for one in found], "order": orders_json, "bars": bars, "emulated": ours})
         return
     out.print(_table(found))
     for kind, value in orders.items():
         out.print(_order(kind, value))
+    _print_emulated(emulated)
 
 
 def _table(found: list[Summary]) -> Table:
@@ -123,3 +133,25 @@ def _order(kind: str, value: Order) -> str:
         f"order of systems, {kind}: right in {value.pairs_right} of {value.pairs} pairs, "
         f"and in all pairs of {value.cells_right} of {value.cells} cells"
     )
+
+
+def _print_emulated(points: list[EmulatedPoint]) -> None:
+    out.print()
+    if not points:
+        out.print("emulated lane: no records of figure 6 here; `nox -s reproduce-fig6` makes them")
+        return
+    table = Table(
+        title="emulated lane: simulated against our own runtime, nothing fitted", title_justify="left", box=None
+    )
+    for heading in ("system", "predictor"):
+        table.add_column(heading)
+    for heading in ("held", "share of full load", "simulated", "error", "hits", "simulated"):
+        table.add_column(heading, justify="right")
+    for one in sorted(points, key=lambda point: (point.system, point.predictor, point.residency)):
+        table.add_row(
+            one.system, one.predictor, f"{one.residency:.0%}", f"{one.measured:.1%}", f"{one.simulated:.1%}",
+            f"{one.error:+.1%}", f"{one.measured_hits:.1%}", f"{one.simulated_hits:.1%}",
+        )  # fmt: skip
+    out.print(table)
+    errors = sorted(abs(point.error) for point in points)
+    out.print(f"median error {median(errors):.1%}, worst {errors[-1]:.1%}, over {len(errors)} cells")

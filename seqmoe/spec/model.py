@@ -23,7 +23,8 @@ class Decoding:
 
     ``hidden`` and ``expert_width`` give an expert's three matrices. ``token_bytes`` are the non-expert bytes that a
     step reads: all but the embedding's rows. ``context_bytes`` is what attention reads for every token of context, over
-    all layers, ``cache_bytes`` what is kept of it, 0 where that is the same. ``predictor_bytes`` is the size of the
+    all layers, ``cache_bytes`` what is kept of it, 0 where that is the same. ``kernels`` are the operations that a
+    layer dispatches, with experts by batched products and views not counted. ``predictor_bytes`` is the size of the
     paper's predictors for this model, 0 where it has none.
     """
 
@@ -31,19 +32,22 @@ class Decoding:
     expert_width: int
     token_bytes: int
     context_bytes: int
+    kernels: int
     sources: dict[str, str]
     predictor_bytes: int = 0
     cache_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.hidden, self.expert_width, self.token_bytes) < 1 or self.context_bytes < 0:
-            raise ValueError("hidden, expert_width and token_bytes must be positive, context_bytes not negative")
+        if min(self.hidden, self.expert_width, self.token_bytes, self.kernels) < 1 or self.context_bytes < 0:
+            raise ValueError(
+                "hidden, expert_width, token_bytes and kernels must be positive, context_bytes not negative"
+            )
         for name in ("predictor_bytes", "cache_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
             if getattr(self, name) and not self.sources.get(name):
                 raise ValueError(f"sources: {name} has no source")
-        for name in ("hidden", "expert_width", "token_bytes", "context_bytes"):
+        for name in ("hidden", "expert_width", "token_bytes", "context_bytes", "kernels"):
             if not self.sources.get(name):
                 raise ValueError(f"sources: {name} has no source")
 

@@ -10,6 +10,7 @@ from seqmoe.simulate.timeline.hits import StepCounts, static_counts, step_counts
 from seqmoe.simulate.timeline.oracle import Recall
 from seqmoe.simulate.timeline.prefill import ttft
 from seqmoe.simulate.timeline.settings import PAPER, Settings
+from seqmoe.simulate.timeline.split import background_link, prices, shares
 from seqmoe.simulate.timeline.systems import SimulatedSystem, simulated_system
 from seqmoe.simulate.timeline.workload import Workload, synthetic_workload
 from seqmoe.spec.calibration import Calibration
@@ -28,6 +29,8 @@ def context_of(decode_tokens: int) -> int:
     return _PROMPT + decode_tokens // 2
 
 
+# Rounds in which hits and what is left of the link settle.
+_ROUNDS = 3
 # The middle of the paper's decode lengths, 128-1024 and 4096-8192.
 SHORT, LONG = 576, 6144
 
@@ -80,8 +83,21 @@ class Simulator:
         work = self.workload(model, batch, settings)
         link = link_per_layer(costs, row, batch, context, work.distinct, settings)
         counts = self.counts(row, model, residency, batch, link, settings)
+        if row.misses == "split":
+            counts = self._split_counts(row, costs, residency, batch, link, settings)
         time = step_time(costs, row, counts, batch, context, settings)
         return Simulated(batch, time, counts, link, ttft(costs, row, residency))
+
+    def _split_counts(
+        self, row: SimulatedSystem, costs: Costs, residency: float, batch: int, link: float, settings: Settings
+    ) -> StepCounts:
+        """Counts where the link also brings, in the background, what the CPU computed: each follows from the other."""
+        efficiency, left = costs.constant(row.constants, "link_efficiency", 1.0), link
+        for _ in range(_ROUNDS):
+            counts = self.counts(row, costs.model, residency, batch, left, settings)
+            price = prices(costs, efficiency, counts, batch, link * costs.transfer() * costs.model.layers)
+            left = background_link(link, shares(price, counts, costs.model.layers), price.contended)
+        return self.counts(row, costs.model, residency, batch, left, settings)
 
     def counts(
         self,

@@ -12,9 +12,6 @@ from seqmoe.spec.hardware import HardwareProfile
 from seqmoe.spec.model import Decoding, Model
 from seqmoe.spec.rates import Rates
 
-# Operations that a layer dispatches in a decode step, views not counted, with experts by batched products: 57 of
-# Qwen3-MoE, 63 of GPT-OSS (counted in Transformers 5.24).
-EAGER_KERNELS = 60
 # Where a layer is cut for the host to look at the routing, it launches what the graph no longer does: two graphs and
 # the kernels between them.
 SYNC_LAUNCHES = 3
@@ -104,6 +101,10 @@ class Costs:
         least = PREDICTOR_KERNELS * self.rates.graph_kernel
         again = max(size * (kept / cache + (1 - kept) / memory), least)
         return settings.predictors * (max(size / memory, least) + settings.horizon * again)
+
+    def launches(self) -> float:
+        """Seconds in which the host launches a layer's kernels one by one: an eager layer takes no less."""
+        return self.decoding.kernels * self.rates.dispatch
 
     def management(self) -> float:
         """Seconds of a layer's management kernels in a graph."""

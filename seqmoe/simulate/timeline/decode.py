@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seqmoe.simulate.timeline.costs import EAGER_KERNELS, SYNC_LAUNCHES, Costs
+from seqmoe.simulate.timeline.costs import SYNC_LAUNCHES, Costs
 from seqmoe.simulate.timeline.hits import StepCounts
+from seqmoe.simulate.timeline.queue import load_stall
 from seqmoe.simulate.timeline.settings import PAPER, Settings
+from seqmoe.simulate.timeline.split import prices, shares
 from seqmoe.simulate.timeline.systems import SimulatedSystem
 
 
@@ -33,7 +35,7 @@ def layer_time(costs: Costs, system: SimulatedSystem, batch: int, context: int, 
     if system.execution == "sync":
         seconds += costs.rates.host_sync + SYNC_LAUNCHES * costs.rates.dispatch
     if system.execution == "eager":
-        seconds = max(seconds, EAGER_KERNELS * costs.rates.dispatch)
+        seconds = max(seconds, costs.launches())
         if system.misses == "load":  # the host must read the routing to know what to load
             seconds += costs.rates.host_sync
     return seconds
@@ -72,9 +74,12 @@ def step_time(
     stall = cpu = 0.0
     if system.misses == "load":
         efficiency = costs.constant(system.constants, "link_efficiency", 1.0)
-        # A late prefetch is in flight when it is needed, on average half of it is left.
         load = costs.unpinned() if system.policy == "nothing" else costs.transfer(efficiency)
-        stall = (counts.loads + counts.late / 2) * load
+        stall = load_stall(counts, layers, computation, load, costs.transfer())
+    elif system.misses == "split":
+        efficiency = costs.constant(system.constants, "link_efficiency", 1.0)
+        found = shares(prices(costs, efficiency, counts, batch, computation), counts, layers)
+        stall, cpu = layers * found.stall + counts.late / 2 * costs.transfer(), layers * found.cpu
     elif system.misses == "hidden":
         stall = max(0.0, counts.loads * costs.transfer() - computation)
     elif system.misses == "cpu":

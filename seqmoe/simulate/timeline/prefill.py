@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqmoe.simulate.timeline.costs import EAGER_KERNELS, Costs
+from seqmoe.simulate.timeline.costs import Costs
 from seqmoe.simulate.timeline.systems import SimulatedSystem
 
 PROMPT_TOKENS = 1024
@@ -20,7 +20,7 @@ def ttft(costs: Costs, system: SimulatedSystem, residency: float, tokens: int = 
     # A weight of the non-experts is about as many bytes as one of the experts.
     weights = shared / model.expert_bytes * decoding.expert_weights
     compute = rates.compute_sustained * 1e12
-    dense = max(2 * tokens * weights / compute, EAGER_KERNELS * rates.dispatch)
+    dense = max(2 * tokens * weights / compute, costs.launches())
     chosen = 2 * tokens * model.top_k * decoding.expert_weights
     experts = max(chosen / compute, every / (rates.memory_sustained * 1e9))
     layer = dense + experts

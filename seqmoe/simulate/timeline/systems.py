@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seqmoe.spec.errors import InputError, nearest
 
-MISSES = ("none", "load", "cpu", "hidden")
+MISSES = ("none", "load", "cpu", "split", "hidden")
 EXECUTION = ("graph", "sync", "eager")
 PREFILL = ("resident", "flexible", "ping_pong", "copy", "cpu")
 
@@ -17,8 +17,8 @@ class SimulatedSystem:
 
     ``policy`` is one of `seqmoe.simulate.policies` (with ``+ORDER`` for prefetches), ``activation`` for MoE-Infinity's,
     ``all`` for full load, ``layers`` for whole layers that stay on the device, ``nothing`` for a device that keeps no
-    expert. ``misses`` are loaded over the link or computed by the CPU, or ``hidden``: what moves never waits while the
-    link has time. ``predictor``: a sequence predictor runs twice a
+    expert. ``misses`` are loaded over the link, computed by the CPU, or ``split`` between both as is quickest; or
+    ``hidden``: nothing waits while the link has time. ``predictor``: a sequence predictor runs twice a
     step. ``history``: forecasts are the request's own running frequencies. ``managed``: kernels on the device keep the
     slots. ``prefill`` says how a prompt's experts arrive: what is missing overlapped with computation (``flexible``),
     every layer's through two buffers (``ping_pong``), by plain copies (``copy``), or not at all (``cpu``).
@@ -65,13 +65,15 @@ SIMULATED = {
         _seqmoe("seqmoe", "seqmoe"),
         _seqmoe("seqmoe_infinity", "seqmoe_infinity"),
         _seqmoe("seqmoe_cache_only", "seqmoe_cache_only"),
+        replace(_seqmoe("seqmoe_cpu", "seqmoe"), misses="split"),
         SimulatedSystem("lru", "lru", managed=True, prefill="ping_pong", constants="seqmoe"),
         SimulatedSystem("FreeToken", "lru", managed=True, prefill="ping_pong", constants="freetoken",
                         unsupported=(_FP8,)),
         SimulatedSystem("MoE-Infinity", "activation", execution="eager", history=True, prefill="copy",
                         constants="moe_infinity", unsupported=(_DSV4,)),
-        SimulatedSystem("KTransformers", "prefill_hot", misses="cpu", prefill="cpu", constants="ktransformers",
-                        unsupported=(_GPT,)),
+        # The host hands experts to the CPU in every layer, between kernels that it launches one by one.
+        SimulatedSystem("KTransformers", "prefill_hot", misses="cpu", execution="eager", prefill="cpu",
+                        constants="ktransformers", unsupported=(_GPT,)),
         SimulatedSystem("llama.cpp", "layers", misses="cpu", prefill="copy", constants="llama_cpp"),
         # The roofline: all-knowing eviction moves the fewest bytes, all of them while the device computes.
         SimulatedSystem("bound", "belady", misses="hidden"),
