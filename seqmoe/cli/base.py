@@ -27,6 +27,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def in_words(size: int) -> str:
+    """Bytes as people say them: "3.2 GiB", "512 KiB"."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}" if size < 100 * unit else f"{size / unit:.0f} {name}"
+    return f"{size} bytes"
+
+
 def numbers(text: str, option: str) -> list[float]:
     """A comma-separated list of numbers, or an `InputError` that names the option."""
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmoe.cli.base import JsonFlag, app, counted, err, out, print_json
+from seqmoe.cli.base import JsonFlag, app, counted, err, in_words, out, print_json
 from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
 from seqmoe.spec.errors import InputError
 
@@ -92,15 +92,12 @@ def _print(
     result: SweepResult | StudyResult, suite: str, profile: str, again: list[str], dry_run: bool, as_json: bool
 ) -> None:
     from seqmoe.harness.failures import failure_line
-    from seqmoe.harness.studies.runner import StudyResult
-    from seqmoe.spec.duration import duration
 
     to_run = result.to_run
     if dry_run:
         for cell in result.cells:
-            out.print(f"{cell.key}  {cell.detail}", highlight=False)
-    about = f" in about {duration(result.seconds)}" if isinstance(result, StudyResult) and to_run else ""
-    waiting = f", {len(to_run)} to run{about}" if dry_run else ""
+            out.print(f"{cell.key}  {cell.detail}{_cost(result, cell.key)}", highlight=False, soft_wrap=True)
+    waiting = f", {len(to_run)} to run{_total(result)}" if dry_run else ""
     told = f"{counted(len(result.cells), 'cell')}, {counted(result.written, 'new record')}{waiting}"
     err.print(f"{told}: {result.path}", soft_wrap=True)
     if result.failed:
@@ -109,6 +106,50 @@ def _print(
     if as_json:
         counts = {"cells": len(result.cells), "written": result.written, "records": len(result.records)}
         counts |= {"failed": len(result.failed), "to_run": len(to_run) if dry_run else 0}
-        if dry_run and isinstance(result, StudyResult):
-            counts["seconds"] = round(result.seconds)
+        counts |= _estimated(result)
         print_json(counts | {"failed_cells": [cell.key for cell in result.failed], "path": str(result.path)})
+
+
+def _cost(result: SweepResult | StudyResult, key: str) -> str:
+    """What one run of a cell of a sweep takes, empty where none is to be run."""
+    from seqmoe.harness.estimates import SweepEstimate
+    from seqmoe.spec.duration import duration
+
+    estimate = result.estimate
+    if not isinstance(estimate, SweepEstimate) or key not in estimate.cells:
+        return ""
+    cell = estimate.cells[key]
+    memory = f", at least {in_words(cell.memory)} of memory" if cell.memory else ""
+    about = f"about {duration(cell.seconds)}, by {cell.basis}" if cell.seconds is not None else "time unknown"
+    return f": {about}{memory}"
+
+
+def _total(result: SweepResult | StudyResult) -> str:
+    """Time, memory and disk of all that is to be run."""
+    from seqmoe.harness.estimates import SweepEstimate
+    from seqmoe.spec.duration import duration
+
+    estimate = result.estimate
+    if estimate is None or not result.to_run:
+        return ""
+    sweep = isinstance(estimate, SweepEstimate)
+    seconds = estimate.seconds if isinstance(estimate, SweepEstimate) else getattr(result, "seconds", 0.0)
+    lacking = f" and {counted(estimate.unknown, 'run')} of unknown time" if sweep and estimate.unknown else ""
+    written = f"{in_words(estimate.disk)} of disk"
+    if not sweep and estimate.unknown:
+        written += f" and {counted(estimate.unknown, 'cell')} of unknown size"
+    memory = f"at least {in_words(estimate.memory)} of memory, " if estimate.memory else ""
+    return f" in about {duration(seconds)}{lacking}, {memory}{written}"
+
+
+def _estimated(result: SweepResult | StudyResult) -> dict[str, Any]:
+    """The same as numbers."""
+    from seqmoe.harness.estimates import SweepEstimate
+
+    estimate = result.estimate
+    if estimate is None:
+        return {}
+    seconds = estimate.seconds if isinstance(estimate, SweepEstimate) else getattr(result, "seconds", 0.0)
+    plain: dict[str, Any] = {"seconds": round(seconds), "memory_bytes": estimate.memory, "disk_bytes": estimate.disk}
+    plain["unknown"] = estimate.unknown
+    return plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from seqmoe.harness import link_check, same_answer
 from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.declared_cells import check_cells
-from seqmoe.harness.devices import Devices
+from seqmoe.harness.devices import CPU, OWN_DEVICE, Devices
 from seqmoe.harness.dilations import Dilations
+from seqmoe.harness.estimates import SweepEstimate, estimate_sweep
 from seqmoe.harness.executors.base import Executor, Outcome
 from seqmoe.harness.executors.local import LocalExecutor
 from seqmoe.harness.failures import failed_cells
@@ -42,7 +43,7 @@ class SweepResult:
     """What a sweep did. ``records`` holds the newest of every chosen cell and repeat, those of earlier sweeps too.
 
     ``failed`` are the chosen cells that ended in a failure, now or in an earlier sweep; of a dry run, those that would
-    not be tried again.
+    not be tried again. A dry run has an ``estimate`` of what its runs will take.
     """
 
     suite: Suite
@@ -53,6 +54,7 @@ class SweepResult:
     written: int
     records: tuple[Record, ...]
     failed: tuple[Cell, ...]
+    estimate: SweepEstimate | None = None
 
     @property
     def to_run(self) -> tuple[Run, ...]:
@@ -81,6 +83,7 @@ def run_suite(
     traces: str | None = None,
     predictor: Path | None = None,
     random: RandomConfig | None = None,
+    device: str = CPU,
     launcher: Launcher | None = None,
 ) -> SweepResult:
     """Run what the store of this host does not have yet of a suite (a name of suites/, or a file).
@@ -88,7 +91,8 @@ def run_suite(
     ``only`` chooses cells (see `seqmoe.harness.selection.choose`), ``repeats`` overrides the profile's, ``timeout`` is
     in seconds per request, ``resume=False`` runs everything again. ``traces`` and ``predictor`` are for cells with
     replayed routing, see `seqmoe.harness.replays.Replays`. ``random`` puts a declared model with random weights in the
-    place of the cells' own, see `seqmoe.harness.random_cells`. A cell that fails is recorded once and leaves the
+    place of the cells' own, see `seqmoe.harness.random_cells`. ``device`` is where our own systems' measured cells run
+    (see `seqmoe.harness.devices`). A cell that fails is recorded once and leaves the
     rest alone. Raises `InputError` for anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT
     and SIGTERM, with every finished run stored and no worker left.
     """
@@ -104,7 +108,7 @@ def run_suite(
     count = found.profile[profile].repeats if repeats is None else repeats
     if min(count, threads) < 1:
         raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
-    environment = fingerprint(home) | {"threads": threads}
+    environment = fingerprint(home) | {"threads": threads} | ({OWN_DEVICE: device} if device != CPU else {})
     if not any(cell.routing == REPLAY for cell in cells):
         for option, given in (("--traces", traces), ("--predictor", predictor)):
             if given is not None:
@@ -133,7 +137,10 @@ def run_suite(
 
     if dry_run:
         records = read_records(path)
-        return result(plan_for(records), 0, records)
+        planned = plan_for(records)
+        runs = [run.cell for run in planned.runs]
+        found_estimate = estimate_sweep(home, found.name, environment["host"], runs, records)
+        return replace(result(planned, 0, records), estimate=found_estimate)
     with interruptible(), Store(path) as store:
         plan, before = plan_for(store.records), len(store.records)
         requests = Requests(home, environment, threads, replays, Dilations(store.records))

@@ -17,6 +17,7 @@ from seqmoe.harness.interruption import interruptible
 from seqmoe.harness.record import Status
 from seqmoe.harness.selection import choose
 from seqmoe.harness.store import Store, read_records, store_path
+from seqmoe.harness.studies.estimates import StudyEstimate, estimate_study
 from seqmoe.harness.studies.kinds import Study
 from seqmoe.harness.studies.parallel import Begun, Ended, Parallel, Progressed, Task
 from seqmoe.harness.studies.pending import newest, pending, predictors_in, seconds
@@ -38,7 +39,7 @@ class StudyResult:
     """What was done. ``records`` are the newest of every chosen cell on these traces, those of earlier times too.
 
     ``to_run`` are the cells that were, or of a dry run would be, computed, in about ``seconds``; ``failed`` those whose
-    last record is a failure.
+    last record is a failure. A dry run has an ``estimate`` of memory and disk.
     """
 
     suite: StudySuite
@@ -50,6 +51,7 @@ class StudyResult:
     written: int
     records: tuple[StudyRecord, ...]
     failed: tuple[StudyCell, ...]
+    estimate: StudyEstimate | None = None
 
     @property
     def tried(self) -> set[str]:
@@ -105,7 +107,10 @@ def run_study(
     if dry_run:
         records = read_records(path, STUDIES)
         to_run = pending(study, cells, sources, records, environment, resume, path.parent)
-        return result(len(records), records, to_run, estimate(to_run).seconds())
+        found = result(len(records), records, to_run, estimate(to_run).seconds())
+        places = {cell.key: sources[cell.traces].location if cell.traces in sources else None for cell in to_run}
+        jobs = estimate(to_run).jobs
+        return dataclasses.replace(found, estimate=estimate_study(home, study.suite.name, places, jobs, path.parent))
     with interruptible(), Store(path, STUDIES) as store:
         before = len(store.records)
         to_run = pending(study, cells, sources, store.records, environment, resume, path.parent)
