@@ -62,6 +62,17 @@ def bench(session: nox.Session) -> None:
     session.run("python", "-m", "seqmoe.harness.against", *session.posargs, env=ONE_THREAD)
 
 
+@nox.session
+def kernels(session: nox.Session) -> None:
+    """The CUDA runtime's kernels without a GPU: interpreted against references, and compiled for every architecture."""
+    _prepare(session)
+    tests = ROOT / "tests/runtime/kernels"
+    path = ":".join(map(str, (tests, ROOT / "tests/core")))
+    interpreted = ("pytest", "-q", "-o", "python_files=interpret_*.py", str(tests / "interpreted"))
+    session.run(*interpreted, *session.posargs, env={**ONE_THREAD, "TRITON_INTERPRET": "1", "PYTHONPATH": path})
+    session.run("python", "-m", "seqmoe.runtime.kernels.check", env=ONE_THREAD)
+
+
 def _baseline_session(name: str) -> None:
     @nox.session(name=f"baseline-{name.replace('_', '-')}")
     def session_function(session: nox.Session) -> None:

@@ -25,6 +25,11 @@ class Call:
         """The kernel's name, without the underscore that keeps it to its module."""
         return str(self.kernel.fn.__name__).removeprefix("_")
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the compiler is told. Products and sums are fused, which a later Triton does only if asked to."""
+        return {"num_warps": self.warps, "enable_fp_fusion": True}
+
     def launch(self) -> None:
         """Run it on the current stream, or here and now where kernels are interpreted."""
-        self.kernel[self.grid](**self.arguments, **self.constants, num_warps=self.warps)
+        self.kernel[self.grid](**self.arguments, **self.constants, **self.options)

@@ -148,7 +148,7 @@ class Tiling:
     def of(cls, weights: ExpertWeights) -> Self:
         """Tiles of two to eight kilobytes, no spills; as few programs as can be where they are interpreted."""
         if not INTERPRETED:
-            return {"dense": cls(16, 8, 256), "fp8": cls(8, 8, 512), "mxfp4": cls(16, 8, 8)}[weights.format]
+            return {"dense": cls(16, 8, 256), "fp8": cls(8, 8, 512), "mxfp4": cls(8, 8, 16)}[weights.format]
         gate_up, down = triton.next_power_of_2(weights.width), triton.next_power_of_2(weights.hidden)
         columns = max(gate_up, down)
         if weights.format == "fp8":

@@ -52,8 +52,10 @@ def _lend(
         order = tl.where(mine, NO_SLOT, order)
 
     if count > 0:
-        tl.debug_barrier()
         mine = rank >= 0
+        # Read again, rather than kept in registers over the search.
+        key = tl.load(owner + slot, mask=mine, other=-1, volatile=True)
+        tl.debug_barrier()
         tl.store(slot_of + key, tl.full([SLOT_BLOCK], -1, tl.int32), mask=mine & (key >= 0))
         tl.store(state + slot, tl.full([SLOT_BLOCK], FETCH, tl.uint8), mask=mine)
         tl.store(owner + slot, tl.full([SLOT_BLOCK], -1, tl.int32), mask=mine)
@@ -77,7 +79,7 @@ def call(words: torch.Tensor, table: DeviceTable, capacity: int, want: int) -> C
         "slots": table.slots,
     }  # fmt: skip
     constants = {"SLOT_BLOCK": block, "RING": control.lent_at(capacity), "CAPACITY": capacity}
-    return Call(_lend, (1,), arguments, constants, warps=min(max(block // 512, 4), 16))
+    return Call(_lend, (1,), arguments, constants, warps=min(max(block // 256, 4), 32))
 
 
 def launch(words: torch.Tensor, table: DeviceTable, capacity: int, want: int) -> None:

@@ -43,3 +43,9 @@ def eviction_place(state: Value, score: Value, key: Value, slot: Value) -> Value
 def evicted_key(place: Value) -> Value:
     """The expert that gives up a place, or -1 for an empty slot's."""
     return tl.where(place >> _RANK > 0, place & _KEY_MASK, -1).to(tl.int32)
+
+
+@triton.jit
+def is_given_up(place: Value) -> Value:
+    """Whether the expert that gives up a place was a landed prefetch."""
+    return (place >> _RANK == 2).to(tl.int32)

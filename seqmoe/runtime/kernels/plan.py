@@ -6,7 +6,7 @@ import torch
 
 from seqmoe.runtime.kernels.call import Call
 from seqmoe.runtime.kernels.language import Pointer, Value, tl, triton
-from seqmoe.runtime.kernels.order import COMPUTE, FETCH, NO_SLOT, evicted_key, eviction_place
+from seqmoe.runtime.kernels.order import COMPUTE, FETCH, NO_SLOT, evicted_key, eviction_place, is_given_up
 from seqmoe.runtime.kernels.table import Counter, DeviceTable, Misses
 
 _EVENTS = tl.constexpr(int(Counter.EVENTS))
@@ -66,7 +66,7 @@ def _plan(
         mine = miss & (rank == index) & (least < NO_SLOT)
         place = tl.where(mine, taken, place)
         evicted = tl.where(mine, evicted_key(least), evicted)
-        given_up += tl.sum(((slot == taken) & (held == COMPUTE) & (least < NO_SLOT)).to(tl.int32), axis=0)
+        given_up += is_given_up(least)
         order = tl.where(slot == taken, NO_SLOT, order)
     placed = miss & (place >= 0)
 
@@ -114,8 +114,8 @@ def call(table: DeviceTable, layer: int, top_k_index: torch.Tensor, slot_ids: to
         "EXPERT_BLOCK": triton.next_power_of_2(table.experts),
         "SLOT_BLOCK": block,
     }
-    # Sixteen slots a thread: their places take 32 registers.
-    return Call(_plan, (1,), arguments, constants, warps=min(max(block // 512, 4), 16))
+    # Eight slots a thread: their places take 16 registers.
+    return Call(_plan, (1,), arguments, constants, warps=min(max(block // 256, 4), 32))
 
 
 def launch(table: DeviceTable, layer: int, top_k_index: torch.Tensor, slot_ids: torch.Tensor, misses: Misses) -> None:
