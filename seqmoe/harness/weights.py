@@ -8,6 +8,7 @@ from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable
 from seqmoe.harness.replays import Replays
 from seqmoe.harness.request import predictor_file
+from seqmoe.harness.simulator_digest import simulator_digest
 from seqmoe.spec.choice import choose_model
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.model import load_model
@@ -27,13 +28,16 @@ class Weights:
         self._models: dict[str, str | None] = {}
         self._predictors: dict[tuple[str, str], str | None] = {}
         self._profiles: dict[str, str | None] = {}
+        self._simulators: dict[tuple[str, str], str] = {}
 
     def of(self, cell: Cell) -> dict[str, str | None]:
         """``model`` and ``predictor``, None where there is none on this machine or the system uses none.
 
-        For a system that reads a profile of the model (popularity, fitted scores) ``profile`` too. Raises
-        `InputError` for a model that is declared wrongly.
+        For a system that reads a profile of the model (popularity, fitted scores) ``profile`` too; a simulated cell has
+        no weights, but a ``simulator``. Raises `InputError` for a model that is declared wrongly.
         """
+        if cell.lane == "simulated":
+            return {"model": None, "predictor": None, "simulator": self._simulator(cell)}
         if cell.routing == REPLAY:
             return self._replays.weights(cell)
         if cell.model not in self._models:
@@ -51,6 +55,12 @@ class Weights:
                 self._profiles[cell.model] = self._profile(cell.model)
             found["profile"] = self._profiles[cell.model]
         return found
+
+    def _simulator(self, cell: Cell) -> str:
+        key = (cell.model, cell.hardware)
+        if key not in self._simulators:
+            self._simulators[key] = simulator_digest(self._home, cell)
+        return self._simulators[key]
 
     def _profile(self, name: str) -> str | None:
         file = choose_model(self._home, name).profile
