@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 import nox
@@ -78,7 +81,15 @@ def _baseline_session(name: str) -> None:
     def session_function(session: nox.Session) -> None:
         """Make this baseline's own environment and say what works on this machine."""
         _prepare(session)
-        session.run("seqmoe", "baselines", "--install", name, *session.posargs)
+        command = ("seqmoe", "baselines", "--install", name, "--json", *session.posargs)
+        with tempfile.TemporaryFile("w+") as told:
+            session.run(*command, stdout=told, stderr=sys.stderr, success_codes=[0, 1])
+            told.seek(0)
+            (found,) = json.loads(told.read().splitlines()[-1])["baselines"]
+        if found["status"] == "unsupported" and not found["kernel"]:
+            session.skip("; ".join(text for text in (found["reason"], found["trial"]) if text))
+        if found["status"] != "ok" and not found["kernel"]:
+            session.error(found["reason"])
 
 
 for _name in BASELINES:

@@ -89,7 +89,7 @@ def test_what_installs_is_asked_and_the_system_stays_unsupported(home, rival, mo
     baseline = rival("", TRIAL.format(command=command))
     found = install_and_test(baseline, home)
     assert (found.works, found.status.kind, found.tried, installed) == (False, "unsupported", False, ["quick"])
-    assert found.line.startswith(f"Rival: unsupported: {found.status.reason}; the package alone; `")
+    assert found.line.startswith(f"Rival: unsupported: {found.status.reason}; installed is the package alone; `")
     assert f"says: {said}" in found.line and found.as_dict()["trial"] in found.line
     assert overview(baseline, home, found).state.endswith("the quick profile installs the package alone")
 
