@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seqmoe.harness.against.history import Point, append, history_path, points_of, read_report
 from seqmoe.harness.against.runs import ROUNDS, Outcome, compare_sides
-from seqmoe.harness.against.sides import BuildError, Side, revision_side, working_side
+from seqmoe.harness.against.sides import Side, revision_side, working_side
 from seqmoe.harness.fingerprint import fingerprint
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home, find_home
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    except BuildError as error:
+    except RuntimeError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
 

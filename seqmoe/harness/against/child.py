@@ -99,13 +99,23 @@ class Plugin:
         """One event when an item is over: after its call, or after a set-up that went wrong."""
         report = (yield).get_result()
         if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
-            reason = "" if report.passed else str(report.longrepr).strip().splitlines()[-1]
-            self._tell({"over": _name(item), "outcome": report.outcome, "reason": reason})
+            self._tell({"over": _name(item), "outcome": report.outcome, "reason": _reason(report)})
 
     @pytest.fixture
     def benchmark(self, request: pytest.FixtureRequest) -> Lockstep:
         """Stands in for pytest-benchmark's."""
         return Lockstep(_name(request.node), self._tell)
+
+
+def _reason(report: Any) -> str:
+    """One line on what went wrong, empty where nothing did."""
+    if report.passed:
+        return ""
+    if isinstance(report.longrepr, tuple):  # a skipped one: file, line, reason
+        return str(report.longrepr[2])
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = str(crash.message if crash is not None else report.longrepr).strip().splitlines()
+    return lines[0] if lines else ""
 
 
 def _name(item: pytest.Item) -> str:

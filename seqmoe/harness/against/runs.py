@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,13 @@ _LEAST_ROUNDS = 8
 # A suspect must look slower in each of so many pairs of processes.
 _PASSES = 3
 _CHILD = Path(__file__).with_name("child.py")
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Other plugins of pytest time nothing and take long to load.
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +126,7 @@ def compare_sides(
     passes: dict[str, list[Timed]] = {}
     failed: dict[str, str] = {}
 
-    def wanted(names: Sequence[str]) -> list[str]:
-        found = [name for name in names if not only or any(part in name for part in only)]
-        if not found:
-            raise InputError(
-                f"--only {' '.join(only)}: no benchmark has that in its name; there are {', '.join(names)}"
-            )
-        return found
-
-    for found in _one_pass(a, b, benchmarks, wanted, logs / "pass1", rounds, say):
+    for found in _one_pass(a, b, benchmarks, partial(chosen, only=only), logs / "pass1", rounds, say):
         if isinstance(found, Timed):
             passes[found.name] = [found]
         else:
@@ -137,12 +136,24 @@ def compare_sides(
         if not suspects:
             break
         say(f"looked slower, again in new processes: {', '.join(suspects)}")
-        again = _one_pass(a, b, benchmarks, lambda _, chosen=suspects: chosen, logs / f"pass{number}", rounds, say)
+        again = _one_pass(a, b, benchmarks, _exactly(suspects), logs / f"pass{number}", rounds, say)
         for found in again:
             if isinstance(found, Timed):
                 passes[found.name].append(found)
     outcomes = [_outcome(name, tuple(timed), threshold) for name, timed in passes.items()]
     return outcomes + [Outcome(name, False, reason=reason) for name, reason in failed.items()]
+
+
+def chosen(names: list[str], only: Sequence[str]) -> list[str]:
+    """The names that have one of ``only`` in them, all where it is empty; an `InputError` where none has."""
+    found = [name for name in names if not only or any(part in name for part in only)]
+    if not found:
+        raise InputError(f"--only {' '.join(only)}: no benchmark has that in its name; there are {', '.join(names)}")
+    return found
+
+
+def _exactly(names: list[str]) -> Callable[[list[str]], list[str]]:
+    return lambda _: names
 
 
 def _one_pass(
@@ -161,15 +172,17 @@ def _one_pass(
             name: stack.enter_context(Child(side, benchmarks, log.with_name(f"{log.name}-{name}.log")))
             for name, side in sides
         }
-        collected = {name: child.event().get("collected") for name, child in children.items()}
-        for name, names in collected.items():
-            if names is None:
-                raise RuntimeError(f"the benchmarks do not start on side {name}; see {children[name].log}")
-        chosen = choose(collected["b"])
-        common = [name for name in chosen if name in set(collected["a"])]
+        collected: dict[str, list[str]] = {}
+        for name, child in children.items():
+            event = child.event()
+            if "collected" not in event:
+                raise RuntimeError(f"the benchmarks do not start on side {name}; see {child.log}")
+            collected[name] = event["collected"]
+        asked = choose(collected["b"])
+        common = [name for name in asked if name in set(collected["a"])]
         for child in children.values():
             child.tell(json.dumps(common))
-        yield {name: f"cannot be run at {a.revision[:10]}" for name in chosen if name not in common}
+        yield {name: f"cannot be run at {a.revision[:10]}" for name in asked if name not in common}
         for name in common:
             yield _time_one(name, children, rounds, say)
 
@@ -178,7 +191,7 @@ def _time_one(name: str, children: dict[str, Child], rounds: int, say: Callable[
     """One benchmark on both sides, which take turns at going first."""
     events = {side: child.event() for side, child in children.items()}
     unready = {side: event for side, event in events.items() if "ready" not in event}
-    timed = Timed(name, *({clock: [] for clock in CLOCKS} for _ in "ab"))
+    timed = Timed(name, {clock: [] for clock in CLOCKS}, {clock: [] for clock in CLOCKS})
     if not unready:
         loops = max(1, round(sum(event["loops"] for event in events.values()) / 2))
         once = min(event["seconds"] for event in events.values())

@@ -102,9 +102,7 @@ def _build(tree: Path, kept: Path) -> None:
     # With the build's own requirements at hand, nothing has to be fetched.
     at_hand = all(importlib.util.find_spec(name) for name in ("scikit_build_core", "nanobind"))
     command = [sys.executable, "-m", "pip", "wheel", str(tree), "--no-deps", "-q", "-w", str(wheels)]
-    done = subprocess.run(
-        [*command, *(["--no-build-isolation"] if at_hand else [])], capture_output=True, text=True, check=False
-    )
+    done = _run([*command, *(["--no-build-isolation"] if at_hand else [])])
     if done.returncode:
         raise BuildError(f"{tree.name} does not build: " + "\n".join(done.stderr.strip().splitlines()[-15:]))
     (wheel,) = wheels.glob("*.whl")
@@ -113,16 +111,18 @@ def _build(tree: Path, kept: Path) -> None:
             if Path(name).name.startswith("_native") and name.endswith(".so"):
                 (wheels / Path(name).name).write_bytes(packed.read(name))
     wheel.unlink()
+    if not list(wheels.glob("_native*.so")):
+        raise BuildError(f"{tree.name}: its wheel holds no extension of seqmoe")
     shutil.rmtree(tree / "build", ignore_errors=True)
     wheels.rename(kept)
 
 
 def _git(clone: Path, *arguments: str, check: bool = True) -> str:
-    done = subprocess.run(_command(clone, arguments), capture_output=True, text=True, check=False)
+    done = _run(["git", "-C", str(clone), *arguments])
     if done.returncode and check:
         raise InputError(f"git {arguments[0]} in {clone}: {done.stderr.strip() or 'failed'}")
     return done.stdout.strip() if not done.returncode else ""
 
 
-def _command(clone: Path, arguments: Sequence[str]) -> list[str]:
-    return ["git", "-C", str(clone), *arguments]
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
