@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ import torch
 from family_models import CONFIGS, save_tiny
 
 from seqmoe.predictor.first_order import FirstOrder
+from seqmoe.runtime.batching import BatchSession
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.graph.caches import state_of, static_cache
 from seqmoe.runtime.graph.decoder import GraphDecoder
 from seqmoe.runtime.graph.experts_op import compiler, load_operator
 from seqmoe.runtime.graph.store import Store
 from seqmoe.runtime.graph.trace import export_step
+from seqmoe.runtime.sampling import Sampling
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec, system
 
@@ -197,3 +200,16 @@ def test_other_threads_run_while_a_layer_waits_for_experts(engine, graph):
     thread.join()
     # At least three experts in each of two layers; a thread that is locked out passes once at most.
     assert marks[1] - marks[0] > 3
+
+
+def test_requests_of_a_changing_batch_take_turns(engine, graph):
+    graph(system("lru"), 0.5, None, None)
+    alone = [engine.generate(prompt, TOKENS).tokens for prompt in PROMPTS]
+    graph(system("lru"), 0.5, None, None)
+    batch = BatchSession(SimpleNamespace(engine=engine))
+    members = [batch.admit(PROMPTS[0], TOKENS, Sampling(ignore_end=True))]
+    batch.step()
+    members.append(batch.admit(PROMPTS[1], TOKENS, Sampling(ignore_end=True)))
+    while batch.members:
+        batch.step()
+    assert [member.tokens for member in members] == alone
