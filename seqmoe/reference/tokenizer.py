@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from seqmoe.reference.gguf_file.vocabulary import QWEN2_SPLIT
+from seqmoe.reference.gguf_file.cutting import QWEN2_SPLIT
 from seqmoe.reference.recipe import END_OF_TEXT
 
 

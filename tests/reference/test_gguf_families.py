@@ -124,7 +124,7 @@ def test_the_split_of_text_is_named_or_refused(tmp_path, steps, name):
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     if name is None:
-        with pytest.raises(InputError, match="pre-tokenization of these: gpt-2, gpt-4o, qwen2, qwen35"):
+        with pytest.raises(InputError, match="pre-tokenization of these: gpt-2, gpt-4o, qwen2, qwen35, Sent"):
             read_vocabulary(tmp_path / "tokenizer.json", 2, None)
     else:
-        assert read_vocabulary(tmp_path / "tokenizer.json", 2, None).split == name
+        assert read_vocabulary(tmp_path / "tokenizer.json", 2, None).cutting.split == name

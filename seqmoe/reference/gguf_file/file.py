@@ -83,10 +83,18 @@ def _end_of_text(config: Any) -> int | None:
 
 
 def _write_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(vocabulary.split)
+    cutting = vocabulary.cutting
+    writer.add_tokenizer_model(cutting.model)
+    if cutting.split:
+        writer.add_tokenizer_pre(cutting.split)
     writer.add_token_list(list(vocabulary.tokens))
+    if cutting.model == "llama":
+        writer.add_token_scores(vocabulary.scores)
+        writer.add_add_space_prefix(cutting.prefix)
     writer.add_token_types(list(vocabulary.types))
-    writer.add_token_merges(list(vocabulary.merges))
+    if cutting.model != "llama":
+        writer.add_token_merges(list(vocabulary.merges))
     writer.add_eos_token_id(vocabulary.end_of_text)
-    writer.add_add_bos_token(False)
+    if vocabulary.begin is not None:
+        writer.add_bos_token_id(vocabulary.begin)
+    writer.add_add_bos_token(vocabulary.begin is not None)
