@@ -89,7 +89,7 @@ def part6(records: Sequence[Record], home: Home) -> Part:
     section = section6(figure, summary, home, remarks)
     return Part(
         "6", bool(chosen), chosen, section, figure.figure, figure.table, short.rich(), first_of(pace(frame)),
-        facts(summary, home), short, always=True,
+        facts(summary[summary["lane"] != SIMULATED], home), short, always=True,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ TITLE_SIMULATED = "The paper's machines and models, in virtual time"
 _MARKS = {"unsupported": "cross", "not_installed": "ring"}
 # From so many bars on a panel takes the whole width of its page.
 _WIDE = 14.0
+_SIZES = {"wide": (9.6, 3.5), "half": (6.2, 3.4), "small": (4.1, 3.2)}
 
 
 def section6(figure: Figure6, summary: pd.DataFrame, home: Home, remarks: Sequence[str] = ()) -> Section:
@@ -46,8 +47,8 @@ def section6_simulated(figure: Figure6Simulated) -> Section:
     panels = [*(panel for row in grid for panel in row.panels), *beyond]
     body = fill(
         "figure6_simulated.html.j2",
-        grid=[(row.title, _pictures(row.panels, f"s{at}-")) for at, row in enumerate(grid)],
-        beyond=_pictures(beyond, "b"),
+        grid=[(row.title, _pictures(row.panels, f"s{at}-", pairs=True)) for at, row in enumerate(grid)],
+        beyond=_pictures(beyond, "b", pairs=True),
         recorded=len(figure.cells) > 0,
         **_shared(panels, figure.cells, short_table(figure.cells)),
     )
@@ -72,12 +73,12 @@ def _shared(panels: Sequence[Panel], summary: pd.DataFrame, table: ShortTable) -
     }
 
 
-def _pictures(panels: Sequence[Panel], prefix: str) -> list[tuple[Markup, bool]]:
+def _pictures(panels: Sequence[Panel], prefix: str, pairs: bool = False) -> list[tuple[Markup, bool]]:
     """Each panel's picture, and whether it is a wide one."""
     pictures = []
     with style.theme():
         for index, panel in enumerate(panels):
             wide = span_of(panel) > _WIDE
-            size = (9.6, 3.5) if wide else (4.1, 3.2)
+            size = _SIZES["half" if pairs else "wide" if wide else "small"]
             pictures.append((Markup(panel_svg(panel, f"{prefix}{index}", *size)), wide))
     return pictures

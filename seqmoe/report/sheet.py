@@ -26,7 +26,7 @@ def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]], handles: Sequence[Line
         for start in range(0, len(plots), _ACROSS)
     ]
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-    sheet = Figure(figsize=(4.3 * _ACROSS, 3.7 * max(len(rows), 1) + 0.7), layout=layout)
+    sheet = Figure(figsize=(3.7 * _ACROSS, 3.25 * max(len(rows), 1) + 0.7), layout=layout)
     entries = legend([plot for _, plots in rows for plot in plots]) if handles is None else handles
     more = (len(entries) - 1) // _IN_A_LINE
     heights = [0.17 + 0.05 * more, *[1.0] * len(rows)]
