@@ -76,6 +76,13 @@ def kernels(session: nox.Session) -> None:
     session.run("python", "-m", "seqmoe.runtime.kernels.check", env=ONE_THREAD)
 
 
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """All that only a GPU can check or measure; without one, what it needs. `-- --list` names the steps."""
+    _prepare(session)
+    session.run("python", "-m", "seqmoe.harness.gpu", *session.posargs)
+
+
 def _baseline_session(name: str) -> None:
     @nox.session(name=f"baseline-{name.replace('_', '-')}")
     def session_function(session: nox.Session) -> None:

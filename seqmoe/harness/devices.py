@@ -14,6 +14,8 @@ from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SYSTEMS
 
 CPU, GPU = "cpu", "cuda"
+# Of a sweep's environment: where our own systems' measured cells run, if not on the CPU.
+OWN_DEVICE = "own_device"
 
 
 class Devices:
@@ -21,12 +23,15 @@ class Devices:
 
     def __init__(self, home: Home, environment: Mapping[str, Any]) -> None:
         self._home = home
+        self._own: str = environment.get(OWN_DEVICE, CPU)
         self._has_gpu = bool(environment["gpus"])
         self._baselines = load_baselines(home.baselines)
 
     def of(self, cell: Cell) -> str:
-        """``cpu`` or ``cuda``. Our own runtime drives the CPU only, whatever the host has."""
-        if not self._has_gpu or cell.lane != "measured" or cell.system in SYSTEMS:
+        """``cpu`` or ``cuda``. Our own runtime drives the CPU, unless it was told otherwise, whatever the host has."""
+        if cell.lane == "measured" and cell.system in SYSTEMS:
+            return self._own
+        if not self._has_gpu or cell.lane != "measured":
             return CPU
         baseline = find_baseline(self._baselines, cell.system)
         if self.needs_other_build(baseline):

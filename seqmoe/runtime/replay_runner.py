@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from seqmoe.predictor.online import ONLINE
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.dilation import HEAVIEST, Case, find_emulation
 from seqmoe.runtime.emulation import Emulation
-from seqmoe.runtime.meter import DecodeMeter, Metered
+from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.runtime.numa import numa_policy
 from seqmoe.runtime.replayed import ReplayedEngine
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.hardware import Pace
 from seqmoe.spec.system import SystemSpec, system
 from seqmoe.spec.trace import DECODE, RequestTrace, TraceSet
@@ -159,7 +160,13 @@ class ReplayRunner:
         return self._emulations[key]
 
 
-def predictor_of(spec: SystemSpec, name: str | None, engine: Metered) -> Predictor | None:
+class HasGeometry(Protocol):
+    """An engine of any kind."""
+
+    geometry: Geometry
+
+
+def predictor_of(spec: SystemSpec, name: str | None, engine: HasGeometry) -> Predictor | None:
     """The predictor of a system: one that learns as it goes by its kind, or a file's; None for a system without.
 
     Raises `InputError` for a file that was made for another geometry.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
@@ -41,6 +41,9 @@ from seqmoe.spec.hardware import Pace
 from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SystemSpec, system
 
+if TYPE_CHECKING:
+    from seqmoe.runtime.cuda.serving import CudaServer
+
 
 class Worker:
     """Serves requests; keeps the engine of the last model, and its full-load answers, between them."""
@@ -52,6 +55,7 @@ class Worker:
         self._answers: list[Generation] = []
         self._workload: tuple[Any, ...] = ()
         self._replays = ReplayRunner()
+        self._cuda: CudaServer | None = None
         self._emulations: dict[tuple[Pace, str | None], Emulation] = {}
 
     def serve(self, lines: TextIO) -> None:
@@ -68,6 +72,8 @@ class Worker:
             except ValueError as error:
                 self._emit(event="error", kind="invalid", reason=str(error), hint="")
         self._replays.close()
+        if self._cuda is not None:
+            self._cuda.close()
         if self._engine is not None:
             self._engine.close()
 
@@ -82,8 +88,11 @@ class Worker:
             return
         if request.model_format != "hf":
             raise InputError(f"model_format = {request.model_format!r}: the runtime loads 'hf' checkpoints")
+        if request.device == "cuda":
+            self._on_cuda(request)
+            return
         if request.device != "cpu":
-            raise InputError(f"device = {request.device!r}: this version of the runtime drives the CPU only")
+            raise InputError(f"device = {request.device!r}: the runtime drives 'cpu' and 'cuda'")
         torch.set_num_threads(request.threads)
         engine = self._load(request)
         if isinstance(engine, RandomEngine) and request.random is not None:
@@ -105,6 +114,14 @@ class Worker:
         if emulation is None:
             self._tell_parts(engine, spec, predictor, link)
         self._emit(event="done")
+
+    def _on_cuda(self, request: Request) -> None:
+        # Imported only here: it needs Triton, and what it defines is of no use without a GPU.
+        from seqmoe.runtime.cuda.serving import CudaServer, execution_on_device
+
+        self._cuda = self._cuda or CudaServer()
+        spec = execution_on_device(system(request.cell.system), request.cell.execution)
+        self._cuda.run(request, spec, self._emit)
 
     def _link_of(self, engine: Engine, request: Request) -> Emulation | None:
         ratio = request.options.link_ratio

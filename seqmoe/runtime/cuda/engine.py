@@ -13,6 +13,7 @@ from seqmoe.runtime.cuda.capture import CapturedStep
 from seqmoe.runtime.cuda.device import Device
 from seqmoe.runtime.cuda.loading import DeviceModel
 from seqmoe.runtime.cuda.placement import DevicePlacement, Resident, Slots, SlotsRequest
+from seqmoe.runtime.cuda.pool import HostExperts
 from seqmoe.runtime.cuda.step import DecodeStep
 from seqmoe.runtime.decode import Generation, OnToken
 from seqmoe.runtime.random_model.routing import Replay, ReplayedRouting
@@ -53,10 +54,12 @@ class CudaEngine:
         *,
         batch: int = 1,
         length: int = 256,
+        kernel: str = "triton",
     ) -> None:
         """Choose a system for ``batch`` requests of up to ``length`` tokens, its pool empty, its step captured.
 
         With execution "graph" the step is one CUDA graph; a CPU in a device's place runs the same launches one by one.
+        ``kernel`` computes the experts (`seqmoe.runtime.kernels.library`).
         Raises `InputError` for what the device does not do, and where a step cannot be captured; ``ValueError`` for
         residencies that do not exist; `OutOfMemoryError` where device memory is too small.
         """
@@ -67,13 +70,18 @@ class CudaEngine:
         if self._routing is not None:
             self._routing.reserve(batch, length, self.geometry.top_k)
         if spec.retention == "all":
-            self._placement = Resident(host, self.device, rows, spec.execution)
+            self._placement = Resident(host, self.device, rows, spec.execution, kernel)
         else:
             request = SlotsRequest(spec, residency, batch, predictor, offline)
-            self._placement = Slots(host, self.device, request, spec.execution)
+            self._placement = Slots(host, self.device, request, spec.execution, kernel)
         self._step = DecodeStep(self._loaded.model, self._loaded.experts, self._placement, batch, length)
         captured = spec.execution == "graph" and self.device.captures
         self._runnable = CapturedStep(self._step) if captured else self._step
+
+    @property
+    def host(self) -> HostExperts:
+        """Every expert."""
+        return self._loaded.host
 
     @property
     def placement(self) -> DevicePlacement:

@@ -16,7 +16,6 @@ from seqmoe.runtime.cuda.pool import HostExperts
 from seqmoe.runtime.cuda.step import NAME
 from seqmoe.runtime.loading import load
 from seqmoe.runtime.memory_plan import MemoryPlan, non_expert_bytes
-from seqmoe.runtime.random_model.opened import Opened
 from seqmoe.runtime.random_model.weights import lay_out, random_non_experts
 
 _SEED = 0
@@ -50,13 +49,12 @@ def load_on(checkpoint: Checkpoint, device: Device) -> DeviceModel:
     return _on_device(loaded.model, host, checkpoint.family, device)
 
 
-def random_on(opened: Opened, device: Device) -> DeviceModel:
-    """A declared model on random weights, its experts stored as its checkpoints store them.
+def random_on(checkpoint: Checkpoint, stored: str, device: Device) -> DeviceModel:
+    """A model on random weights, its experts as a declared model of format ``stored`` (bf16, fp8, mxfp4) has them.
 
     Raises `OutOfMemoryError` with the sum where host memory is too small, ``PinningError`` with the limit of pinning.
     """
-    checkpoint = opened.checkpoint
-    format = PoolFormat(checkpoint.format, STORED[opened.random.model.format])
+    format = PoolFormat(checkpoint.format, STORED[stored])
     geometry = replace(checkpoint.geometry, expert_bytes=format.expert_bytes)
     pool = geometry.total_experts * geometry.expert_bytes
     plan = MemoryPlan((("non-experts", non_expert_bytes(checkpoint)), ("pinned pool", pool)), available_memory())

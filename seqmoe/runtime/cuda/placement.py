@@ -13,10 +13,11 @@ from seqmoe.core.device_worker import DeviceWorker
 from seqmoe.core.slots import EMPTY
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.cuda.device import Device
-from seqmoe.runtime.cuda.experts import ExpertsOneByOne, FusedExperts, LayerExperts
+from seqmoe.runtime.cuda.experts import ExpertsOneByOne
 from seqmoe.runtime.cuda.forecaster import DeviceForecaster
 from seqmoe.runtime.cuda.pool import HostExperts, SlotPool
 from seqmoe.runtime.kernels import copy_misses, dispatch, land, lend, plan, release_layer
+from seqmoe.runtime.kernels.library import ExpertsFunction, experts_function
 from seqmoe.runtime.kernels.retention import device_retention
 from seqmoe.runtime.kernels.table import Counter, DeviceTable, Misses
 from seqmoe.runtime.retention import Offline
@@ -34,6 +35,8 @@ _REFUSED_RETENTION = "prefill_hot"
 
 class DevicePlacement(Protocol):
     """Computes the MoE of each layer of a decode step; nothing in `layer` waits for the device unless it says so."""
+
+    pool: SlotPool
 
     def begin_request(self) -> None:
         """New requests begin and the device rests."""
@@ -59,14 +62,14 @@ class DevicePlacement(Protocol):
 class Resident:
     """Every expert is on the device: an expert's slot is its key."""
 
-    def __init__(self, host: HostExperts, device: Device, rows: int, execution: str) -> None:
+    def __init__(self, host: HostExperts, device: Device, rows: int, execution: str, kernel: str) -> None:
         geometry = host.geometry
         device.check_room({"experts": geometry.total_experts * host.format.expert_bytes})
         self.pool = SlotPool.allocate(host.format, geometry.total_experts, device)
         self.pool.load_all(host)
         device.synchronize()
         self._experts = geometry.experts
-        self._compute = _computing(self.pool, rows, execution)
+        self._compute = _computing(self.pool, rows, execution, kernel)
 
     def begin_request(self) -> None:
         """Nothing depends on history."""
@@ -77,7 +80,7 @@ class Resident:
     def layer(self, layer: int, hidden: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """See `DevicePlacement`."""
         slot_ids = (index + layer * self._experts).to(torch.int32).contiguous()
-        return self._compute(hidden, slot_ids, weights)
+        return self._compute(hidden.contiguous(), slot_ids, weights.contiguous())
 
     def statistics(self) -> dict[str, int]:
         """Nothing is counted."""
@@ -112,10 +115,11 @@ class Slots:
     """A slot pool of a residency, its table, its scores and its prefetch worker (paper, section 8).
 
     Per layer: land, scores by use, plan, copy the misses, at a trigger layer forecast, scores and tasks, lend, compute,
-    release. ``execution`` "sync" and "eager" let the host read the list of misses and copy them itself.
+    release. ``execution`` "sync" and "eager" let the host read the list of misses and copy them itself; ``kernel`` is
+    one of `seqmoe.runtime.kernels.library.EXPERTS`.
     """
 
-    def __init__(self, host: HostExperts, device: Device, request: SlotsRequest, execution: str) -> None:
+    def __init__(self, host: HostExperts, device: Device, request: SlotsRequest, execution: str, kernel: str) -> None:
         request.check()
         spec, geometry = request.spec, host.geometry
         slots, rows = geometry.slots(request.residency, request.batch), request.batch * geometry.top_k
@@ -128,7 +132,7 @@ class Slots:
         self._misses = Misses.of(rows, device.device)
         self._slot_ids = torch.zeros((request.batch, geometry.top_k), dtype=torch.int32, device=device.device)
         self._parts = self.pool.copied_from(host)
-        self._compute = _computing(self.pool, rows, execution)
+        self._compute = _computing(self.pool, rows, execution, kernel)
         self._bring = self._bring_on_device if execution == "graph" else self._bring_by_host
         predictor = request.predictor if spec.predictor != "none" else None
         self._forecaster = DeviceForecaster(predictor, spec.lookahead, device.device) if predictor is not None else None
@@ -171,7 +175,7 @@ class Slots:
             self._forecast(self._forecaster, layer)
         if self._want:
             lend.launch(self._words, self.table, _CAPACITY, self._want)
-        out = self._compute(hidden, self._slot_ids, weights)
+        out = self._compute(hidden.contiguous(), self._slot_ids, weights.contiguous())
         release_layer.launch(self.table, layer)
         if self._spec.retention == "none":
             self._keep_none()
@@ -226,5 +230,5 @@ class Slots:
             self._worker.stop()
 
 
-def _computing(pool: SlotPool, rows: int, execution: str) -> LayerExperts:
-    return ExpertsOneByOne(pool) if execution == "eager" else FusedExperts(pool, rows)
+def _computing(pool: SlotPool, rows: int, execution: str, kernel: str) -> ExpertsFunction:
+    return ExpertsOneByOne(pool) if execution == "eager" else experts_function(kernel, pool.weights, rows)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from seqmoe.runtime.decode import Generation, OnToken
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.random_model.opened import Opened
+from seqmoe.runtime.random_model.prompts import Prompt, prompt_of
 from seqmoe.runtime.random_model.routing import Replay, ReplayedRouting
 from seqmoe.runtime.random_model.weights import load_random
-from seqmoe.runtime.replayed import check_length, prompt_steps, trace_weights
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
 
@@ -22,29 +20,17 @@ class RandomEngine(Engine):
 
     def __init__(self, opened: Opened) -> None:
         self.traces, checkpoint = opened.traces, opened.checkpoint
+        self._opened = opened
         super().__init__(checkpoint, loaded=load_random(checkpoint))
         family = checkpoint.family
         self._routing = ReplayedRouting(family.routers(self._loaded.model), family)
-        self._replays: dict[tuple[int, ...], Replay] = {}
+        self._replays: dict[Prompt, Replay] = {}
 
-    def prompts(self, requests: tuple[int, ...], tokens: int) -> tuple[tuple[int, ...], ...]:
-        """The prompts of requests of the traces, by index, each to be continued by ``tokens`` tokens.
-
-        Their token ids mean nothing to random weights and are drawn by the request's number. ``ValueError`` for
-        requests that are too short or not there.
-        """
-        found = []
-        for index in requests:
-            if not 0 <= index < len(self.traces.requests):
-                raise InputError(f"request {index}: the traces have {len(self.traces.requests)}")
-            request = self.traces.requests[index]
-            prompt = prompt_steps(request)
-            check_length(request, tokens, prompt)
-            ids = np.random.default_rng([index]).integers(0, self.checkpoint.config.vocab_size, prompt)
-            found.append(tuple(int(one) for one in ids))
-            weights = trace_weights(request, self.traces.experts, self.traces.router)
-            self._replays[found[-1]] = Replay(request.experts, weights, prompt)
-        return tuple(found)
+    def prompts(self, requests: tuple[int, ...], tokens: int) -> tuple[Prompt, ...]:
+        """The prompts of requests of the traces by index, to be continued by ``tokens`` tokens; see `prompt_of`."""
+        found = [prompt_of(self._opened, index, tokens) for index in requests]
+        self._replays |= dict(found)
+        return tuple(prompt for prompt, _ in found)
 
     def place(self, spec: SystemSpec, *arguments: object, **options: object) -> None:
         """See `Engine.place`; execution "graph" of a CPU compiles a model's own routers, so it is an `InputError`."""

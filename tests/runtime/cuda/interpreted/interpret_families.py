@@ -78,7 +78,7 @@ def _checkpoint(model):
 def test_packed_experts_with_replayed_routing_say_full_loads_words(stored, tmp_path) -> None:
     """At their real bytes; one expert after another, from unpacked matrices, says the same up to rounding."""
     opened, traces = _packed(tmp_path, stored)
-    loaded = random_on(opened, HOST)
+    loaded = random_on(opened.checkpoint, stored, HOST)
     engine = CudaEngine(loaded, HOST, replays=True)
     request = traces.requests[0]
     replay = Replay(request.experts, trace_weights(request, traces.experts, traces.router), len(PROMPT))
@@ -102,7 +102,7 @@ def test_packed_experts_with_replayed_routing_say_full_loads_words(stored, tmp_p
 def test_the_device_meets_the_events_of_the_trace(tmp_path) -> None:
     """Hits of LRU by the device's counters are those of a plain simulation of the same routing."""
     opened, traces = _packed(tmp_path, "bf16")
-    engine = CudaEngine(random_on(opened, HOST), HOST, replays=True)
+    engine = CudaEngine(random_on(opened.checkpoint, "bf16", HOST), HOST, replays=True)
     request = traces.requests[0]
     experts = np.where(request.experts < 0, 0, request.experts)  # a row that the routers chose could be any
     replay = Replay(experts, np.full(experts.shape, 1 / 3, dtype=np.float32), len(PROMPT))
