@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from disk_bandwidth import direct_bytes_per_second
@@ -19,6 +20,7 @@ from memory_cap import CannotCap, forget_cached, inside, memory_cap
 
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.workers import WorkerProcess
+from seqmoe.runtime.timers import PARTS
 from seqmoe.spec.baseline import load_baselines
 from seqmoe.spec.paths import find_home
 
@@ -44,11 +46,15 @@ class Way:
 
 @dataclass(frozen=True)
 class Run:
-    """Median over the prompts of decode throughput, bytes read for a decoded token, and every token that was said."""
+    """Median over the prompts of decode throughput, bytes read for a decoded token, and every token that was said.
+
+    ``told`` is what the worker says of itself, by name.
+    """
 
     tok_s: float
     bytes_per_token: float
     tokens: list[list[int]]
+    told: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +108,19 @@ def _run(way: Way) -> Run:
     times: list[list[int]] = [[] for _ in PROMPTS]
     said: list[list[int]] = [[] for _ in PROMPTS]
     read: list[list[int]] = [[] for _ in PROMPTS]
+    told: dict[str, Any] = {}
     with memory_cap(LIMIT) as group, WorkerProcess(inside(group, way.command), threads=1) as worker:
         for event in worker.request(request, 1800):
             assert event["event"] != "error", event
+            if event["event"] == "stat":
+                told[event["name"]] = event.get("value")
             if event["event"] == "token":
                 times[event["prompt"]].append(event["time_ns"])
                 said[event["prompt"]].append(event["token"])
                 read[event["prompt"]].append(_bytes_read(worker.pid))
     rates = [1e9 * (len(stamps) - 1) / (stamps[-1] - stamps[0]) for stamps in times]
-    return Run(median(rates), sum(counts[-1] - counts[0] for counts in read) / (len(PROMPTS) * (TOKENS - 1)), said)
+    size = sum(counts[-1] - counts[0] for counts in read) / (len(PROMPTS) * (TOKENS - 1))
+    return Run(median(rates), size, said, told)
 
 
 def _bytes_read(pid: int) -> int:
@@ -129,6 +139,10 @@ def _figures(runs: dict[str, list[Run]], bandwidth: dict[int, float]) -> dict[st
     figures["ours over llama.cpp's"] = round(
         median(ours.tok_s / theirs.tok_s for ours, theirs in zip(runs[OURS], runs[THEIRS], strict=True)), 2
     )
+    parts = {part: median(run.told[f"{part}_seconds"] for run in runs[OURS]) for part in PARTS}
+    shares = (f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())
+    figures["our decode steps, warm-up included"] = ", ".join(shares)
+    figures["our hit rate, warm-up included"] = round(median(run.told["hit_rate"] for run in runs[OURS]), 3)
     for threads, rate in bandwidth.items():
         figures[f"direct reads by {threads} thread{'s' * (threads > 1)}, MB/s"] = round(rate / 1e6)
     best = max(bandwidth.values())
