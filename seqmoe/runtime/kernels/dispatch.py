@@ -94,7 +94,8 @@ def call(
         "CHOICES": choices,
         "CAPACITY": capacity,
     }
-    return Call(_dispatch, (1,), arguments, constants, warps=8)
+    size = constants["RANGE_BLOCK"] * constants["EXPERT_BLOCK"]
+    return Call(_dispatch, (1,), arguments, constants, warps=min(max(size // 512, 4), 16))
 
 
 def launch(

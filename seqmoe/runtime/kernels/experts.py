@@ -43,15 +43,13 @@ def _dot(
 
 @triton.jit
 def _activation(gate: Value, up: Value, limit: Value, alpha: Value, ACTIVATION: tl.constexpr) -> Value:
-    """As `seqmoe/core/native/moe_activation.h`."""
+    """As `seqmoe/core/native/moe_activation.h`; a NaN stays one, which `tl.minimum` would not let it."""
+    if ACTIVATION == _OAI or ACTIVATION == _CLAMPED:
+        gate = tl.where(gate > limit, limit, gate)
+        up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
     if ACTIVATION == _OAI:
-        gate = tl.minimum(gate, limit)
-        up = tl.minimum(tl.maximum(up, -limit), limit) + 1.0
-        value = gate / (1.0 + tl.exp(-alpha * gate)) * up
+        value = gate / (1.0 + tl.exp(-alpha * gate)) * (up + 1.0)
     else:
-        if ACTIVATION == _CLAMPED:
-            gate = tl.minimum(gate, limit)
-            up = tl.minimum(tl.maximum(up, -limit), limit)
         value = gate / (1.0 + tl.exp(-gate)) * up
     return value
 

@@ -34,6 +34,7 @@ _RESIDENCY = 0.45
 _CAPACITY = 4096
 _VOCABULARY = 151_936
 _EXTRA_TASKS = 3
+_BATCH = 8
 
 # The format of each model's experts, their activation, and whether they have biases.
 _MODELS = {
@@ -57,7 +58,7 @@ def variants(home: Home) -> list[Variant]:
     models = {name: load_model(home, name) for name in _MODELS}
     found = [variant for name, model in models.items() for variant in _experts(model, *_MODELS[name])]
     small, large = models["qwen3-30b-a3b-fp8"], models["deepseek-v4-flash"]
-    for model, batch in ((small, 1), (small, 8), (large, 8)):
+    for model, batch in ((small, 1), (small, _BATCH), (large, _BATCH)):
         found += _slots(model, batch)
     found += _once(small)
     return list({(each.call.name, each.of): each for each in found}.values())
@@ -117,7 +118,7 @@ def _once(model: Model) -> Iterator[Variant]:
         yield Variant(call, f"{_VOCABULARY:,} tokens")
     table = DeviceTable.empty(model.layers, model.experts, model.top_k)
     offline = Offline(np.zeros((model.layers, model.experts), dtype=np.float32), np.ones(len(FEATURES), np.float32))
-    top_k_index = torch.zeros((1, model.top_k), dtype=torch.int64)
+    top_k_index = torch.zeros((_BATCH, model.top_k), dtype=torch.int64)
     probability = torch.zeros((HORIZON + 1, model.layers // 2, model.experts))
     for name in ("lru", "lfu", "lfu_decay", "cache_score_next", "forecast_tail", "learned"):
         policy = retention.device_retention(name, table, offline)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from expert_reference import E2M1_VALUES, random_weights, reference, values
@@ -81,6 +83,15 @@ def test_the_answer_depends_neither_on_slots_nor_on_the_batch():
         assert torch.equal(compute(weights, *alone)[0], out[token])
 
 
+@pytest.mark.parametrize("activation", ["swiglu", "swiglu_clamped", "swiglu_oai"])
+@pytest.mark.parametrize("row", [0, 8], ids=["gate", "up"])
+def test_what_is_no_number_is_not_clamped_away(activation, row):
+    weights = random_weights("dense", 1, 16, 8, activation=activation)
+    weights.gate_up[0, row] = NAN
+    ids, ones = torch.zeros((1, 1), dtype=torch.int32), torch.ones(1, 1)
+    assert compute(weights, torch.ones(1, 16), ids, ones).isnan().all()
+
+
 @pytest.mark.parametrize("format", ["fp8", "mxfp4"])
 def test_every_code_has_its_value(format):
     """Each code stands in a row of the gate of its own, beside zeros; up's rows are all one, so inner = silu(value)."""
@@ -120,6 +131,17 @@ def test_every_scale_has_its_value():
     experts.launch(weights, hidden_states, torch.zeros((1, 1), dtype=torch.int32), torch.ones(1, 1), workspace, out)
     expected = torch.pow(2.0, scales.double() - 127) * torch.sigmoid(torch.tensor(1.0).double())
     assert torch.allclose(workspace.inner[0, : len(scales)].double(), expected, rtol=1e-6, atol=1e-45)
+
+
+def test_types_of_checkpoints_are_read_as_their_bytes():
+    """DeepSeek-V4-Flash stores its experts' bytes as int8 and their scales as float8_e8m0fnu."""
+    torch.manual_seed(3)
+    weights = random_weights("mxfp4", 3, 64, 32, activation="swiglu_clamped")
+    types = {"gate_up": torch.int8, "down": torch.int8}
+    types |= {f"{name}_scale": torch.float8_e8m0fnu for name in types}
+    stored = replace(weights, **{name: getattr(weights, name).view(dtype) for name, dtype in types.items()})
+    arguments = inputs(weights, 2, 2)
+    assert torch.equal(compute(stored, *arguments), compute(weights, *arguments))
 
 
 def test_mxfp4_is_unpacked_as_the_host_does():
