@@ -72,4 +72,6 @@ def stub_libraries(tmp_path_factory):
 def stub_cuda(stub_libraries, monkeypatch):
     for name in [name for name in os.environ if name.startswith("SEQMOE_STUB_")]:
         monkeypatch.delenv(name)
-    return StubCuda(**stub_libraries, monkeypatch=monkeypatch)
+    gc.freeze()  # what is there is left alone: a collection in a test sees that test's own, and takes no time
+    yield StubCuda(**stub_libraries, monkeypatch=monkeypatch)
+    gc.unfreeze()

@@ -43,7 +43,7 @@ def test_prefetches_are_sent_and_land():
         assert counts["landed"] > 100 and counts["overdue"] > 0 and counts["duplicate"] > 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     order=st.sampled_from(ORDERS),
