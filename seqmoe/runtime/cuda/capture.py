@@ -56,9 +56,9 @@ def warm_up(step: DecodeStep) -> list[int]:
     for _ in range(WARM_UP - 1):
         step.placement.before_step()
         step.run()
-    if step.addresses != addresses:
-        raise CaptureError(
-            f"model_type {step.model_type!r}: its cache moves from step to step, so that no graph can find it; use "
-            "execution 'sync'"
-        )
+        if step.addresses != addresses:
+            raise CaptureError(
+                f"model_type {step.model_type!r}: its cache moves from step to step, so that no graph can find it; use "
+                "execution 'sync'"
+            )
     return addresses

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 import seqmoe
+from seqmoe.core.driver import CudaMissingError
+from seqmoe.core.mapped_memory import PinningError
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
 from seqmoe.runtime.cuda.device import Device, GpuDevice
@@ -48,7 +50,18 @@ class CudaServer:
         self._answers: list[list[int]] | None = None
 
     def run(self, request: Request, spec: SystemSpec, emit: Emit) -> None:
-        """Load, place, warm up and decode; see `seqmoe.runtime.worker`. Raises as the engine does."""
+        """Load, place, warm up and decode; see `seqmoe.runtime.worker`.
+
+        Raises `InputError` where there is no GPU, ``MemoryError`` where memory cannot be pinned, else as the engine.
+        """
+        try:
+            self._run(request, spec, emit)
+        except CudaMissingError as error:
+            raise InputError(str(error)) from None
+        except PinningError as error:
+            raise MemoryError(f"host_pinned: {error}") from None
+
+    def _run(self, request: Request, spec: SystemSpec, emit: Emit) -> None:
         engine = self._load(request)
         works = self._works(request)
         length = max(len(work.prompts[0]) for work in works) + request.decode_tokens
