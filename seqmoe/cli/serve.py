@@ -72,6 +72,7 @@ def serve(
     secret = _secret(token, token_file)
     if chat_template is not None and not chat_template.is_file():
         raise InputError(f"--chat-template {chat_template}: no such file")
+    limits = Limits(batch, queue, context, max_body, max_seconds, silent_seconds)
     with listening_socket(host, port, secret) as bound:
         checkpoint, setup = prepare(
             model,
@@ -84,7 +85,6 @@ def serve(
             profile=profile,
             threads=threads,
         )
-        limits = Limits(batch, queue, context, max_body, max_seconds, silent_seconds)
         called = name or model
 
         def ready(address: str) -> None:
