@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from seqmoe.predictor.base import Predictor
@@ -147,7 +148,11 @@ class CudaEngine:
         if (self._routing is None) != (replays is None):
             raise ValueError("replays: are given to an engine that was made for them, and to no other")
         if self._routing is not None and replays is not None:
-            self._routing.begin(replays)
+            # No more than what was reserved: a captured step finds the tables where they were.
+            steps = self._length
+            self._routing.begin(
+                [replace(one, experts=one.experts[:steps], weights=one.weights[:steps]) for one in replays]
+            )
         self.step.reset()
         self.placement.begin_request()
 

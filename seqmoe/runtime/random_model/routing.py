@@ -71,6 +71,11 @@ class ReplayedRouting:
         """The routers choose for themselves again."""
         self._active = False
 
+    @property
+    def addresses(self) -> list[int]:
+        """Where the tables lie: a captured step reads there."""
+        return [self._experts.data_ptr(), self._weights.data_ptr(), self._place.data_ptr()]
+
     def _hook(self, layer: int) -> Callable[..., Any]:
         def replace(module: Any, arguments: Any, output: Any) -> Any:
             return self._replaced(layer, output) if self._active else None

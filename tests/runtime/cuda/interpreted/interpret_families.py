@@ -109,7 +109,10 @@ def test_the_device_meets_the_events_of_the_trace(tmp_path) -> None:
     experts = np.where(request.experts < 0, 0, request.experts)  # a row that the routers chose could be any
     replay = Replay(experts, np.full(experts.shape, 1 / 3, dtype=np.float32), len(PROMPT))
     engine.place(replace(system("lru"), execution="graph"), 0.5, length=LENGTH)
+    assert len(replay.experts) > LENGTH
+    before = engine._routing.addresses
     engine.generate([PROMPT], TOKENS, replays=[replay])
+    assert engine._routing.addresses == before, "a captured step reads the routing where it was"
     counts = engine.placement.statistics()
     held: dict[tuple[int, int], int] = {}
     hits = misses = 0

@@ -98,7 +98,7 @@ def test_predictors_of_a_cpu_and_unequal_prompts_are_refused(tmp_path) -> None:
     table = request(tmp_path, "seqmoe", predictor="previous")
     table["random"]["predictor"] = "previous"
     with pytest.raises(
-        InputError, match="'previous'?.*runs on a CPU only; the CUDA runtime takes one of kind 'mamba2'"
+        InputError, match=r"runs on a CPU only; the CUDA runtime takes one of kind"
     ):
         serve(server, table, execution_on_device(system("seqmoe"), ""))
     with pytest.raises(InputError, match="prompts of different lengths"):
