@@ -77,6 +77,7 @@ class BatchSession:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        session.engine.decoder.prepare(1)
         self.members: list[Member] = []
         self.decode: Counter[str] = Counter()
         self.prefill: Counter[str] = Counter()

@@ -55,6 +55,9 @@ class Decoder:
         end = model.config.eos_token_id
         self._end = torch.tensor([] if end is None else [end] if isinstance(end, int) else list(end), dtype=torch.long)
 
+    def prepare(self, batch: int) -> Any:
+        """Make ready for steps of so many requests; where they are interpreted there is nothing to do."""
+
     def batches(self, prompts: list[list[int]]) -> Iterator[list[int]]:
         """Which prompts run together, by their places."""
         if self._static_cache or len({len(prompt) for prompt in prompts}) == 1:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from seqmoe.runtime.batching import BatchSession, Member
 from seqmoe.runtime.session import Session
 from seqmoe.runtime.text import StoppedText
-from seqmoe.serve.errors import ApiError, draining, failed, full, invalid, timed_out
+from seqmoe.serve.errors import ApiError, draining, failed, full, timed_out
 from seqmoe.serve.job import Ended, Failed, Job, Piece
 from seqmoe.serve.limits import Limits
 from seqmoe.serve.metrics import Metrics
@@ -153,10 +153,6 @@ class Scheduler:
         self.metrics.waited.observe(began - job.arrived)
         try:
             member = self._batch.admit(job.prompt, job.tokens, job.sampling)
-        except ValueError as error:
-            self._end(job, invalid(str(error)))
-            self._entering = None
-            return
         except Exception:
             self._end(job, failed())
             self._entering = None
@@ -213,7 +209,7 @@ class Scheduler:
             self._running.remove(running)
 
     def _end(self, job: Job, error: ApiError) -> None:
-        self.metrics.requests.labels(str(error.code or "invalid")).inc()
+        self.metrics.requests.labels(str(error.code)).inc()
         job.put(Failed(error))
 
     def _recover(self, error: Exception) -> None:

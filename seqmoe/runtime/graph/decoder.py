@@ -16,6 +16,7 @@ from seqmoe.runtime.graph.package import Progress, to_stderr
 from seqmoe.runtime.graph.step import CompiledStep
 from seqmoe.runtime.graph.store import Store
 from seqmoe.runtime.offload import Router
+from seqmoe.runtime.sampling import Sampler
 from seqmoe.spec.geometry import Geometry
 
 
@@ -47,11 +48,13 @@ class GraphDecoder(Decoder):
             )
         return self._steps[batch]
 
-    def stream(self, prompts: list[list[int]], tokens: int, keep_logits: bool = False) -> Iterator[list[Generation]]:
+    def stream(
+        self, prompts: list[list[int]], tokens: int, keep_logits: bool = False, sampler: Sampler | None = None
+    ) -> Iterator[list[Generation]]:
         """As `Decoder.stream`; compiling is not part of any request's time."""
         compiled = self.prepare(len(prompts))
         try:
-            yield from super().stream(prompts, tokens, keep_logits)
+            yield from super().stream(prompts, tokens, keep_logits, sampler)
         finally:
             compiled.detach()
 
