@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import torch
 from family_models import save_tiny
+from safetensors.torch import load_file, save_file
 
 from seqmoe.reference import tokenizer
 
@@ -22,4 +26,22 @@ def save_expressible(name, folder, **changes):
     text = folder / "tokenizer"
     tokenizer.train(["abc abd " * 9], 260).save_pretrained(text)
     save_tiny(name, folder, text, changes=CHANGES[name] | {"eos_token_id": 0} | changes)
+    return folder
+
+
+def save_packed(folder):
+    """GPT-OSS with its experts in MXFP4, of moderate size."""
+    save_expressible("gpt_oss", folder, intermediate_size=64)
+    tensors, generator = load_file(folder / "model.safetensors"), torch.Generator().manual_seed(1)
+    for name in [
+        name for name in tensors if name.endswith("experts.gate_up_proj") or name.endswith("experts.down_proj")
+    ]:
+        experts, columns, rows = tensors.pop(name).shape
+        size = (experts, rows, columns // 32)
+        tensors[f"{name}_blocks"] = torch.randint(0, 256, (*size, 16), dtype=torch.uint8, generator=generator)
+        tensors[f"{name}_scales"] = torch.randint(122, 125, size, dtype=torch.uint8, generator=generator)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder

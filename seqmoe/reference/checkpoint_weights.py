@@ -14,6 +14,8 @@ from safetensors import safe_open
 
 from seqmoe.spec.errors import InputError
 
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def weight_files(checkpoint: Path) -> list[Path]:
     """The checkpoint's safetensors files, at least one, in order of their names."""
@@ -46,13 +48,18 @@ class Weights:
         """One tensor as float32; `InputError` if the checkpoint has none of that name, or it is quantised."""
         return self._tensor(name).float().numpy()
 
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """One tensor of bytes as it is; `InputError` where there is none of that name, or one of another type."""
+        tensor = self._tensor(name, (torch.uint8,))
+        return tensor.numpy()
+
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
 
-    def _tensor(self, name: str) -> torch.Tensor:
+    def _tensor(self, name: str, types: tuple[torch.dtype, ...] = _FLOATS) -> torch.Tensor:
         if name not in self._file_of:
             raise InputError(f"{self._checkpoint}: tensor {name!r} is missing; is the checkpoint complete?")
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        if tensor.dtype not in types:
             raise InputError(f"{self._checkpoint}: {name!r} is {tensor.dtype}; export a float32 or bfloat16 checkpoint")
         return tensor

@@ -124,7 +124,9 @@ def test_models_stand_under_their_devices_and_once_where_these_run_the_same(home
     declared = load_baselines(find_home(Path(__file__).parent).baselines)
     absent = SelfTest("any", Status("not_installed", "no environment"), 0, tried=False)
     seen = {key: overview(baseline, home, absent) for key, baseline in declared.items()}
-    assert seen["llama_cpp"].models == "cpu and cuda: qwen3_moe, qwen3_5_moe, gpt_oss, olmoe, mixtral (bf16, f32)"
+    assert seen["llama_cpp"].models == (
+        "cpu and cuda: qwen3_moe, qwen3_5_moe, gpt_oss, olmoe, mixtral (bf16, f32), gpt_oss (mxfp4)"
+    )
     assert seen["vllm"].models.startswith("cpu: qwen3_moe (bf16, f32); cuda: qwen3_moe, ")
     assert not seen["freetoken"].models.startswith("cpu")
     assert [seen[key].version.split()[0] for key in ("transformers", "ktransformers", "vllm")] == [

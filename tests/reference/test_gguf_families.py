@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 from family_models import CONFIGS
-from gguf_samples import CHANGES, save_expressible
+from gguf_samples import CHANGES, save_expressible, save_packed
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from seqmoe.reference.gguf_file.families import FAMILIES
 from seqmoe.reference.gguf_file.file import cached_gguf, export_gguf
 from seqmoe.reference.gguf_file.vocabulary import read_vocabulary
+from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.loading import load
 from seqmoe.spec.errors import InputError
 
 LAYERS = 4
@@ -76,6 +78,22 @@ def test_count_and_width_of_the_experts_are_told(written):
     assert told["expert_used_count"] == 3
     assert told.get("expert_feed_forward_length", 16) == 16
     assert reader.fields["tokenizer.ggml.pre"].contents() == "qwen2"
+
+
+def test_experts_in_mxfp4_stay_so_and_mean_the_same(tmp_path):
+    folder = save_packed(tmp_path)
+    found = {one.name: one for one in gguf.GGUFReader(export_gguf(folder, tmp_path / "model.gguf")).tensors}
+    host = load(Checkpoint.open(folder)).host
+    gate, up = (half.unflatten(0, (LAYERS, 12)) for half in host.gate_up.chunk(2, 1))
+    wanted = {"gate": gate, "up": up, "down": host.down.unflatten(0, (LAYERS, 12))}
+    biases = dict(zip(("gate", "up"), host.gate_up_bias.unflatten(0, (LAYERS, 12)).chunk(2, 2), strict=True))
+    for layer in range(LAYERS):
+        for part, values in wanted.items():
+            one = found[f"blk.{layer}.ffn_{part}_exps.weight"]
+            assert one.tensor_type.name == "MXFP4"
+            np.testing.assert_array_equal(gguf.dequantize(one.data, one.tensor_type), values[layer], err_msg=part)
+        for part, values in biases.items():
+            np.testing.assert_array_equal(found[f"blk.{layer}.ffn_{part}_exps.bias"].data, values[layer], err_msg=part)
 
 
 @pytest.mark.parametrize(

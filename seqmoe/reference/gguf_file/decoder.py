@@ -103,9 +103,10 @@ class Decoder:
         for layer in range(config.num_hidden_layers):
             for part in [*self.attention(config, layer), *self.feeding(config)]:
                 yield Tensor(f"blk.{layer}.{part.name}", part.shape, partial(_changed, source, layer, part))
-            yield from self._experts(source, layer)
+            yield from self.experts(source, layer)
 
-    def _experts(self, source: Source, layer: int) -> Iterator[Tensor]:
+    def experts(self, source: Source, layer: int) -> Iterator[Tensor]:
+        """The routed experts of a layer, a tensor for each of their matrices and biases."""
         shapes = source.family.expert_format(source.config, "float32").parts
         for part in ("gate", "up", "down"):
             for ending, kind in (("", "weight"), ("_bias", "bias")):

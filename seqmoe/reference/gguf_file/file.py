@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 
 from seqmoe.reference.checkpoint_weights import weight_files
 from seqmoe.reference.gguf_file.families import decoder_of
@@ -27,10 +26,10 @@ def export_gguf(checkpoint: Path, out: Path, matrices: str = "f32") -> Path:
     """Write the checkpoint as one GGUF file of its family's architecture; returns ``out``.
 
     ``matrices`` is f32 or bf16. bfloat16 weights become float32 without loss, so that llama.cpp's greedy tokens can be
-    compared with ours; as bf16 they are what the checkpoint stores, but llama.cpp then rounds activations too. Tensors
-    are written one after another: memory stays at one layer's experts. The file appears whole or not at all. Raises
-    `InputError` for a family that is not written and a checkpoint that its architecture cannot express, naming the key
-    of config.json.
+    compared with ours; as bf16 they are what the checkpoint stores, but llama.cpp then rounds activations too. MXFP4
+    experts stay what they are. Tensors are written one after another: memory stays at one layer's experts. The file
+    appears whole or not at all. Raises `InputError` for a family that is not written and a checkpoint that its
+    architecture cannot express, naming the key of config.json.
     """
     if matrices not in GGUF_TYPES:
         raise InputError(f"GGUF type {matrices!r} is unknown; {nearest(matrices, GGUF_TYPES)}")
@@ -51,12 +50,10 @@ def export_gguf(checkpoint: Path, out: Path, matrices: str = "f32") -> Path:
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in tensors:
-            values = tensor.read()
-            if values.shape != tensor.shape:
-                raise InputError(
-                    f"{checkpoint}: {tensor.name} has shape {values.shape}, config.json says {tensor.shape}"
-                )
-            writer.write_tensor_data(gguf.quantize(np.ascontiguousarray(values), tensor.stored(kind)))
+            try:
+                writer.write_tensor_data(tensor.values(kind))
+            except ValueError as error:
+                raise InputError(f"{checkpoint}: {error}") from None
         writer.close()
     return out
 

@@ -1,12 +1,17 @@
-"""GPT-OSS is llama.cpp's gpt-oss: biases everywhere, attention sinks, a window in every other layer, YaRN."""
+"""GPT-OSS is llama.cpp's gpt-oss: biases, attention sinks, a window in every other layer, YaRN, MXFP4 experts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gguf
+import numpy as np
+from numpy.typing import NDArray
 
-from seqmoe.reference.gguf_file.decoder import Decoder, Part, expert_count
+from seqmoe.reference.gguf_file.decoder import Array, Decoder, Part, expert_count
+from seqmoe.reference.gguf_file.source import Source
+from seqmoe.reference.gguf_file.tensor import Tensor
 
 # Built into llama.cpp's activation.
 _ALPHA, _LIMIT = 1.702, 7.0
@@ -63,3 +68,38 @@ class GptOss(Decoder):
             Part("ffn_gate_inp.weight", "mlp.router.weight", (experts, hidden)),
             Part("ffn_gate_inp.bias", "mlp.router.bias", (experts,)),
         ]
+
+    def experts(self, source: Source, layer: int) -> Iterator[Tensor]:
+        """MXFP4 experts are repacked, without a look at their values."""
+        stem = f"layers.{layer}.mlp.experts"
+        if f"{stem}.down_proj_blocks" not in source:
+            yield from super().experts(source, layer)
+            return
+        config, count = source.config, expert_count(source.config)
+        hidden, width = config.hidden_size, config.intermediate_size
+        for part, stored, rows, shape in (
+            ("gate", "gate_up_proj", slice(0, None, 2), (count, width, hidden)),
+            ("up", "gate_up_proj", slice(1, None, 2), (count, width, hidden)),
+            ("down", "down_proj", slice(None), (count, hidden, width)),
+        ):
+            name, kind = f"{stem}.{stored}", gguf.GGMLQuantizationType.MXFP4
+
+            def packed(name: str = name, rows: slice = rows) -> NDArray[np.uint8]:
+                return repacked(source.raw(f"{name}_blocks")[:, rows], source.raw(f"{name}_scales")[:, rows])
+
+            def bias(name: str = name, rows: slice = rows) -> Array:
+                return source.read(f"{name}_bias")[:, rows]
+
+            yield Tensor(f"blk.{layer}.ffn_{part}_exps.weight", shape, packed, kind)
+            yield Tensor(f"blk.{layer}.ffn_{part}_exps.bias", shape[:2], bias)
+
+
+def repacked(blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """MXFP4 of a checkpoint as llama.cpp stores it: a block's scale before its values.
+
+    ``blocks`` [..., blocks, 16] hold values 2 j and 2 j + 1 in byte j, ``scales`` [..., blocks]; of the result [...,
+    blocks * 17] byte j of a block's values holds the values j and j + 16.
+    """
+    values = np.stack([blocks & 0xF, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], 32)
+    packed = values[..., :16] | values[..., 16:] << 4
+    return np.concatenate([scales[..., None], packed], axis=-1).reshape(*scales.shape[:-1], -1)

@@ -56,11 +56,21 @@ class Source:
     ) -> None:
         self._weights.__exit__(kind, error, trace)
 
+    def __contains__(self, name: str) -> bool:
+        return self._stored(name) in self._weights
+
     def read(self, name: str) -> NDArray[np.float32]:
         """The tensor ``name``, as it is called below the text model; `InputError` where the checkpoint has none."""
+        return self._weights.read(self._stored(name))
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The same of packed bytes."""
+        return self._weights.raw(self._stored(name))
+
+    def _stored(self, name: str) -> str:
         names = [f"{prefix}{name}" for prefix in _PREFIXES] + [name]
         names += [one.replace(".mlp.", f".{self.family.block}.") for one in names]
-        return self._weights.read(next((one for one in names if one in self._weights), names[0]))
+        return next((one for one in names if one in self._weights), names[0])
 
     def expert_part(self, layer: int, part: str) -> NDArray[np.float32]:
         """``part`` of every expert of a layer: gate, up or down, float32 [experts, out, in], or with _bias [experts,
