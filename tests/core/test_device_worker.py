@@ -158,6 +158,19 @@ def test_a_prefetch_that_lands_behind_its_deadline_is_late_and_does_not_double_i
         assert case.device.was_resident == 1 and counts["late"] == 1
 
 
+def test_the_budget_learns_from_what_is_sent_per_layer():
+    with Case(average=1.0, seconds=0.005) as case:
+        case.device.dispatch([(key, 60, 0.5) for key in range(32)])
+        for position in range(1, 11):
+            case.device.lend(6)
+            case.wait_for_landings(2 * position)
+            case.device.arrive(position)
+            case.device.land()
+            case.device.event([])
+        assert case.budget.average > 1.2
+        case.check_account()
+
+
 def test_a_ring_that_was_written_over_is_counted_and_survived():
     with Case(capacity=8, average=4.0) as case:
         case.worker.stop()
