@@ -38,6 +38,13 @@ def _bandwidth(home: Home) -> dict[str, Any]:
     return asdict(measure_bandwidth())
 
 
+def _copies(home: Home) -> dict[str, Any]:
+    """The kernel's rate, and its share of what the copy engine reaches alone."""
+    found, link = check("copies"), measure_bandwidth().idle
+    shares = {count: rate / link for count, rate in found["bytes_per_second"].items()}
+    return found | {"link_bytes_per_second": link, "share_of_link": shares}
+
+
 STEPS = (
     Step("kernels", "every kernel against a reference on the device", _checked("kernels")),
     Step("answers", "full load's tokens at every residency, tiny models of all families", _checked("answers")),
@@ -46,7 +53,7 @@ STEPS = (
     Step("capture", "a decode step in one graph, and what it is made of", _checked("capture")),
     Step("memory", "device memory over 20,000 steps", _checked("memory")),
     Step("bandwidth", "the link from pinned memory, idle and contended", _bandwidth),
-    Step("copies", "the miss-copy kernel's bytes per second", _checked("copies")),
+    Step("copies", "the miss-copy kernel beside the link", _copies),
     Step("slots", "kernels' latency by the number of slots", _checked("slots")),
     Step("predictor", "Mamba2 for the sizes, trained on their routing", train),
     Step("sizes-full", "Qwen3-30B-A3B's sizes at full load: graph, sync", partial(run_cells, only=["full", *_QUICK])),

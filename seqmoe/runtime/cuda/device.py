@@ -118,7 +118,11 @@ class GpuDevice:
         count = control_words(capacity)
         (chunk,) = self.chunks([count * 8])
         control = Control.prepare(chunk.bytes.view(torch.int64).numpy(), capacity)
-        return torch.as_tensor(_Mapped(chunk, count), device=self.device), control
+        return self.tensor(_Mapped(chunk, count)), control
+
+    def tensor(self, mapped: _Mapped) -> torch.Tensor:
+        """Mapped host memory as a tensor of the device."""
+        return torch.as_tensor(mapped, device=self.device)
 
     def link(self, sources: NDArray[np.int64], targets: Sequence[Target]) -> Channel:
         """See `Device`; by the copy engine, on a stream of its own."""
@@ -139,7 +143,7 @@ class _Mapped:
     """Mapped host memory as PyTorch takes foreign memory: int64 [n] at the device's address."""
 
     def __init__(self, chunk: Chunk, count: int) -> None:
-        self._chunk = chunk
+        self.chunk = chunk
         self.__cuda_array_interface__ = {
             "shape": (count,), "typestr": "<i8", "data": (chunk.address, False), "version": 2,
         }  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -103,6 +104,15 @@ class CudaEngine:
         self.placement.before_step()
         assert self._runnable is not None
         self._runnable.run()
+
+    @contextmanager
+    def uncaptured(self) -> Iterator[None]:
+        """Meanwhile steps are launched kernel by kernel, captured or not: what is in between can be timed."""
+        runnable, self._runnable = self._runnable, self.step
+        try:
+            yield
+        finally:
+            self._runnable = runnable
 
     def generate(
         self,

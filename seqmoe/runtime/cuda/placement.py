@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from seqmoe.core.control import POSITION
 from seqmoe.core.device_worker import DeviceWorker
 from seqmoe.core.slots import EMPTY
 from seqmoe.predictor.base import Predictor
+from seqmoe.runtime.cuda.clock import CopyClock
 from seqmoe.runtime.cuda.device import Device
 from seqmoe.runtime.cuda.experts import ExpertsOneByOne
 from seqmoe.runtime.cuda.forecaster import DeviceForecaster
@@ -140,6 +142,7 @@ class Slots:
         self._want = min(_LENT, slots - geometry.least_slots(request.batch)) if self._tasks else 0
         self._worker = self._start_worker(device) if self._want else None
         self._step = -1
+        self.clock: CopyClock | None = None
 
     def _start_worker(self, device: Device) -> DeviceWorker:
         self._link = self.pool.linked_to(self._host, device)
@@ -190,15 +193,26 @@ class Slots:
         if self._want:
             dispatch.launch(self._words, self.table, _CAPACITY, probability[0], first, self._tasks)
 
+    def _timed(self, copy: Callable[[], None]) -> None:
+        """Copy, by the clock if there is one."""
+        if self.clock is None:
+            copy()
+        else:
+            self.clock.around(copy)
+
     def _bring_on_device(self) -> None:
-        copy_misses.launch(self._words, self.table, self._misses, self._parts)
+        self._timed(lambda: copy_misses.launch(self._words, self.table, self._misses, self._parts))
 
     def _bring_by_host(self) -> None:
         """The host waits for the list and copies what is on it."""
         count = int(self._misses.count)
         keys, slots = (part[:count].tolist() for part in (self._misses.key, self._misses.slot))
-        for key, slot in zip(keys, slots, strict=True):
-            self.pool.load(self._host, key, slot)
+
+        def copy() -> None:
+            for key, slot in zip(keys, slots, strict=True):
+                self.pool.load(self._host, key, slot)
+
+        self._timed(copy)
 
     def _keep_none(self) -> None:
         """Nothing stays beyond its layer, and nothing is ever lent: all slots are empty again."""

@@ -13,9 +13,11 @@ from seqmoe.core.driver import CudaMissingError
 from seqmoe.core.mapped_memory import PinningError
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.cuda.clock import CopyClock
 from seqmoe.runtime.cuda.device import Device, GpuDevice
 from seqmoe.runtime.cuda.engine import CudaEngine
 from seqmoe.runtime.cuda.loading import load_on, random_on
+from seqmoe.runtime.cuda.placement import Slots
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.protocol import Request
 from seqmoe.runtime.random_model.opened import Opened
@@ -86,7 +88,29 @@ class CudaServer:
             emit(event="stat", name="same_answer", value=[result.tokens for result in results] == answers)
         for name, value in meter.statistics(spec).items():
             emit(event="stat", name=name, value=value)
+        for name, value in self._copies(engine, works[0], request.decode_tokens).items():
+            emit(event="stat", name=name, value=value)
         emit(event="done")
+
+    def _copies(self, engine: CudaEngine, work: Work, tokens: int) -> dict[str, float]:
+        """Seconds of a decode step's miss copies, from a further run of one batch, launched kernel by kernel."""
+        placement = engine.placement
+        if not isinstance(placement, Slots) or tokens < 2:
+            return {}
+        clock, before = CopyClock(engine.device), 0.0
+
+        def first(index: int, token: int) -> None:
+            nonlocal before
+            if index == 0:
+                before = clock.seconds()
+
+        placement.clock = clock
+        try:
+            with engine.uncaptured():
+                engine.generate(work.prompts, tokens, replays=work.replays, on_token=first)
+            return {"miss_copy_seconds_per_step": (clock.seconds() - before) / (tokens - 1)}
+        finally:
+            placement.clock = None
 
     def close(self) -> None:
         """End the prefetch worker, if one runs."""

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from seqmoe.core.driver import CudaError, Gpu, Gpus, NoGpu
+from seqmoe.core.driver import Bandwidth, CudaError, Gpu, Gpus, NoGpu
 from seqmoe.harness.devices import OWN_DEVICE, Devices
 from seqmoe.harness.gpu import children, needs
 from seqmoe.harness.gpu import sizes as sizes_module
+from seqmoe.harness.gpu import steps as steps_module
 from seqmoe.harness.gpu.__main__ import main
 from seqmoe.harness.gpu.children import NotHere, StepFailed
 from seqmoe.harness.gpu.record import CHECKS, checks_path
@@ -139,6 +140,15 @@ def test_the_sanitizer_runs_where_it_is_there(monkeypatch) -> None:
     monkeypatch.setattr(children, "check", lambda name, before: seen.append((name, before)))
     assert children.sanitized("racecheck") == {"tool": "racecheck", "errors": 0}
     assert seen[0][0] == "kernels" and seen[0][1][:3] == ["/opt/compute-sanitizer", "--tool", "racecheck"]
+
+
+def test_the_miss_copy_is_set_against_the_link(home, monkeypatch) -> None:
+    monkeypatch.setattr(steps_module, "check", lambda name: {"bytes_per_second": {"1": 10.0, "8": 40.0}})
+    monkeypatch.setattr(steps_module, "measure_bandwidth", lambda: Bandwidth(50.0, 25.0, None))
+    by_name = {step.name: step for step in STEPS}
+    assert by_name["copies"].run(home)["share_of_link"] == {"1": 0.2, "8": 0.8}
+    assert by_name["bandwidth"].run(home) == {"idle": 50.0, "contended": 25.0, "pcie": None}
+    assert by_name["slots"].run(home) == {"bytes_per_second": {"1": 10.0, "8": 40.0}}
 
 
 def test_every_cell_of_the_suite_belongs_to_exactly_one_step(home, monkeypatch) -> None:

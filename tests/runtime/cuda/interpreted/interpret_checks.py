@@ -43,7 +43,8 @@ def test_a_wrong_kernel_is_found(monkeypatch) -> None:
     monkeypatch.setattr(kernels.copy_misses, "launch", lambda *_: None)
     with pytest.raises(CheckFailed, match="miss copy: gate_up of slot 0 is not what the host has"):
         check_copies(SMALL, HOST)
-    monkeypatch.setattr(kernels.release_layer, "launch", lambda *_: None)
+    retention = kernels.device_retention
+    monkeypatch.setattr(kernels, "device_retention", lambda _, *others: retention("none", *others))
     with pytest.raises(CheckFailed, match="hits of LRU, a plain simulation has"):
         check_slots(HOST)
     monkeypatch.setattr(kernels.greedy, "launch", lambda *_: None)

@@ -52,10 +52,12 @@ def test_a_request_becomes_events_and_its_counts_are_of_its_decode_steps(tmp_pat
     # Two layers, three choices, three decode steps of each of two requests.
     assert stats["needed"] == 2 * 3 * 3 * 2 == stats["hits"] + stats["misses"]
     assert stats["bytes_on_demand"] == stats["misses"] * stats["expert_bytes"]
+    assert stats["miss_copy_seconds_per_step"] > 0
     assert stats["resident_bytes"] == 12 * stats["expert_bytes"] and 0 < stats["hit_rate"] < 1
     engine = server._engine
     _, full = serve(server, table, execution_on_device(system("full"), "sync"))
     assert server._engine is engine, "the model is loaded once"
+    assert "miss_copy_seconds_per_step" not in full
     assert full["hit_rate"] == 1.0 and full["execution"] == "sync" and full["same_answer"] is True
     server.close()
 
@@ -97,9 +99,7 @@ def test_predictors_of_a_cpu_and_unequal_prompts_are_refused(tmp_path) -> None:
     server = CudaServer(HostDevice())
     table = request(tmp_path, "seqmoe", predictor="previous")
     table["random"]["predictor"] = "previous"
-    with pytest.raises(
-        InputError, match=r"runs on a CPU only; the CUDA runtime takes one of kind"
-    ):
+    with pytest.raises(InputError, match=r"runs on a CPU only; the CUDA runtime takes one of kind"):
         serve(server, table, execution_on_device(system("seqmoe"), ""))
     with pytest.raises(InputError, match="prompts of different lengths"):
         serving._work([((1, 2), None), ((1,), None)])
