@@ -92,7 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(results))
     for name, of, architecture, reason in failures:
         print(f"{name} ({of}) for sm_{architecture}: {reason}")
-    print(f"{len(results)} kernels x {len(architectures)} architectures, {len(failures)} failures.")
+    spilled = sum(any(each.spilled) for row in results.values() for each in row.values())
+    print(f"{len(results)} kernels x {len(architectures)} architectures: {len(failures)} fail, {spilled} spill.")
     print(ONLY_A_GPU)
     if options.json:
         print(json.dumps({"kernels": _rows(results)}))

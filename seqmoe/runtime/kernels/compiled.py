@@ -27,8 +27,8 @@ class Compiled:
     """What the assembler said of one kernel, or why there is none (``error``).
 
     ``registers`` of a thread, ``spilled`` bytes of them (stores and loads), ``shared`` bytes of memory of a block; and
-    counted in the kernel's PTX: ``wide`` accesses of 16 bytes to device memory (loads, stores), ``ordered`` accesses
-    at system scope (acquire loads, release stores) and read-modify-writes at system scope.
+    counted in the kernel's PTX: ``wide`` accesses of 16 bytes (loads, stores), ``ordered`` accesses at system scope
+    (acquire loads, release stores), relaxed stores there, and read-modify-writes there.
     """
 
     registers: int = 0
@@ -36,6 +36,7 @@ class Compiled:
     shared: int = 0
     wide: tuple[int, int] = (0, 0)
     ordered: tuple[int, int] = (0, 0)
+    relaxed: int = 0
     system_atomics: int = 0
     error: str = ""
 
@@ -92,5 +93,6 @@ def _read(ptx: str, log: str, shared: int) -> Compiled:
             count(r"\bst\.global\S*\.v4\.b32"),
         ),
         ordered=(count(r"\bld\.acquire\.sys\."), count(r"\bst\.release\.sys\.")),
+        relaxed=count(r"\bst\.relaxed\.sys\."),
         system_atomics=count(r"\batom\.\S*\bsys\b"),
     )

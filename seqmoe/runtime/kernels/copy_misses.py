@@ -11,7 +11,7 @@ import torch
 from seqmoe.core import control
 from seqmoe.runtime.kernels.call import Call
 from seqmoe.runtime.kernels.language import Pointer, Value, tl, triton
-from seqmoe.runtime.kernels.system_memory import release
+from seqmoe.runtime.kernels.system_memory import tell
 from seqmoe.runtime.kernels.table import DeviceTable, Misses
 
 # Bytes of one access, and of all accesses of a program between two looks at the list.
@@ -80,7 +80,7 @@ def _copy_misses(
         if program == 0:
             begun = tl.load(progress + _BEGUN) + 1
             tl.store(progress + _BEGUN, begun)
-            release(words + _BEGUN, begun)
+            tell(words + _BEGUN, begun)
         for part in tl.static_range(PARTS):
             _copy_part(source + part * KEYS, tl.load(target + part), miss_key, miss_slot, count, SIZES[part], LANES)
         tl.debug_barrier()
@@ -88,7 +88,7 @@ def _copy_misses(
             tl.store(finished, 0)
             done = tl.load(progress + _DONE) + 1
             tl.store(progress + _DONE, done)
-            release(words + _DONE, done)
+            tell(words + _DONE, done)
 
 
 @triton.jit

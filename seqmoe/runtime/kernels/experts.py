@@ -15,7 +15,7 @@ from seqmoe.runtime.kernels.weights import FORMATS, FP8_BLOCK, MXFP4_BLOCK, Expe
 
 _FP8 = tl.constexpr(FORMATS.index("fp8"))
 _MXFP4 = tl.constexpr(FORMATS.index("mxfp4"))
-_CLAMPED = tl.constexpr(ACTIVATIONS.index("swiglu_clamped"))
+_PLAIN = tl.constexpr(ACTIVATIONS.index("swiglu"))
 _OAI = tl.constexpr(ACTIVATIONS.index("swiglu_oai"))
 
 
@@ -44,7 +44,7 @@ def _dot(
 @triton.jit
 def _activation(gate: Value, up: Value, limit: Value, alpha: Value, ACTIVATION: tl.constexpr) -> Value:
     """As `seqmoe/core/native/moe_activation.h`; a NaN stays one, which `tl.minimum` would not let it."""
-    if ACTIVATION == _OAI or ACTIVATION == _CLAMPED:
+    if ACTIVATION != _PLAIN:
         gate = tl.where(gate > limit, limit, gate)
         up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
     if ACTIVATION == _OAI:

@@ -8,11 +8,8 @@ from seqmoe.core import control
 from seqmoe.runtime.kernels.call import Call
 from seqmoe.runtime.kernels.language import Pointer, Value, tl, triton
 from seqmoe.runtime.kernels.order import COMPUTE, EMPTY, FETCH
-from seqmoe.runtime.kernels.system_memory import acquire, release
+from seqmoe.runtime.kernels.system_memory import LANES, acquire, release, tell
 from seqmoe.runtime.kernels.table import Counter, DeviceTable
-
-# Landings taken in at once, one for each lane of the only warp; what is left waits for the next layer.
-LANES = 32
 
 _LANES = tl.constexpr(LANES)
 _POSITION = tl.constexpr(control.POSITION)
@@ -41,11 +38,13 @@ def _land(
 ) -> None:
     position = tl.load(progress + _POSITION) + 1
     consumed = tl.load(progress + _CONSUMED)
-    taken = acquire(words + _TAKEN)
-    failed = acquire(words + _FAILED)
-    landings = acquire(words + _LANDINGS)
-
+    tell(words + _POSITION, position)
     lane = tl.arange(0, _LANES)
+    host = acquire(words + _LANDINGS, _TAKEN - _LANDINGS + 1)
+    landings = tl.sum(tl.where(lane == 0, host, 0), axis=0)
+    failed = tl.sum(tl.where(lane == _FAILED - _LANDINGS, host, 0), axis=0)
+    taken = tl.sum(tl.where(lane == _TAKEN - _LANDINGS, host, 0), axis=0)
+
     here = consumed + lane < landings
     entry = words + RING + _WORDS * ((consumed + lane) & (CAPACITY - 1))
     slot = tl.load(entry, mask=here, other=-1, volatile=True)
@@ -80,7 +79,6 @@ def _land(
         _count(counters + _BARREN, counts & (key < 0))
         _count(counters + _STALE, here & (counts == 0))
         release(words + _CONSUMED, consumed + count)
-    release(words + _POSITION, position)
 
 
 @triton.jit
@@ -102,6 +100,7 @@ def launch(words: torch.Tensor, table: DeviceTable, capacity: int) -> None:
     """Once at the beginning of every MoE layer of a decode step, in layer order.
 
     A landing counts if its tag is the slot's and the slot is in FETCH: its expert is in COMPUTE then, or the slot is
-    EMPTY if none was brought or it has been loaded meanwhile. At most `LANES` at a time; the rest follow a layer later.
+    EMPTY if none was brought or it has been loaded meanwhile. At most `LANES` at a time, one for each lane of the only
+    warp; the rest follow a layer later.
     """
     call(words, table, capacity).launch()

@@ -11,6 +11,7 @@ from expert_reference import E2M1_VALUES, random_weights, reference, values
 from seqmoe.adapters.mxfp4 import unpack
 from seqmoe.runtime.kernels import experts
 from seqmoe.runtime.kernels.experts import Tiling, Workspace
+from seqmoe.runtime.kernels.library import experts_function
 from seqmoe.runtime.kernels.weights import ExpertWeights
 from seqmoe.spec.errors import InputError
 
@@ -68,6 +69,14 @@ def test_batches_and_types(tokens, dtype):
     assert (out - expected).abs().max() < rounding * expected.abs().max()
 
 
+def test_ours_can_be_chosen_beside_a_librarys():
+    weights = random_weights("mxfp4", 5, 64, 32, activation="swiglu_clamped")
+    function = experts_function("triton", weights, rows=8)
+    for tokens in (4, 1):
+        arguments = inputs(weights, tokens, 2)
+        assert torch.equal(function(*arguments), compute(weights, *arguments, out_type=torch.bfloat16))
+
+
 def test_the_answer_depends_neither_on_slots_nor_on_the_batch():
     torch.manual_seed(0)
     weights = random_weights("dense", 6, 72, 40)
@@ -92,6 +101,7 @@ def test_what_is_no_number_is_not_clamped_away(activation, row):
     assert compute(weights, torch.ones(1, 16), ids, ones).isnan().all()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("format", ["fp8", "mxfp4"])
 def test_every_code_has_its_value(format):
     """Each code stands in a row of the gate of its own, beside zeros; up's rows are all one, so inner = silu(value)."""
@@ -117,6 +127,7 @@ def test_every_code_has_its_value(format):
     assert torch.allclose(workspace.inner[0, :codes].double()[known], expected[known], rtol=2e-6, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_scale_has_its_value():
     """e8m0 from 2^-127 to 2^127: each scales a row of up of its own; the gate is 1."""
     scales = torch.tensor([0, 1, 2, 60, 126, 127, 128, 200, 254], dtype=torch.uint8)
