@@ -34,6 +34,18 @@ def test_wrong_names_are_refused() -> None:
         run("simulate", "cell", "--model", "reference", "--gpu", "rtx4090")
 
 
+def test_a_plan_answers_only_for_what_is_declared() -> None:
+    for arguments, message in (
+        (("--gpu", "rtx4091", "--model", "qwen3-30b"), "did you mean 'rtx4090'"),
+        (("--gpu", "rtx", "--model", "qwen3-30b"), "give one of rtx-pro-6000, rtx4090, rtx5090"),
+        (("--gpu", "rtx4090", "--model", "gpt-oss"), "give one of gpt-oss-120b-mxfp4, gpt-oss-20b-mxfp4"),
+        (("--gpu", "rtx4090", "--model", "qwen3-30b", "--ram", "0"), "--ram 0: must be positive"),
+        (("--gpu", "rtx4090", "--model", "reference"), r"has no \[decoding\]; the simulator needs it: see"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run("plan", *arguments)
+
+
 def test_synthetic_traces_are_a_store_like_any_other(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     arguments = ("--model", "reference", "--requests", "2", "--prompt", "4", "--decode", "6")

@@ -11,6 +11,7 @@ from seqmoe.simulate.advice.options import Option, Options, Question
 from seqmoe.simulate.advice.trust import held_out
 from seqmoe.simulate.calibrate.figure6 import HARDWARE
 from seqmoe.simulate.timeline.cell import Simulator
+from seqmoe.simulate.timeline.costs import Costs
 from seqmoe.simulate.timeline.systems import simulated_system
 from seqmoe.spec.calibration import load_calibration
 from seqmoe.spec.paths import Home
@@ -79,6 +80,8 @@ class Answer:
 def answer(home: Home, question: Question, tell: Callable[[str], None] = lambda _: None) -> Answer:
     """Simulate every option. Held-out errors are computed anew, as `seqmoe simulate errors` does."""
     calibration = load_calibration(home)
+    costs = Costs(question.model, question.hardware, calibration)
+    _ = costs.rates, costs.decoding  # what is not declared for the simulator is said before it runs
     tell("the simulator's own errors")
     judged = held_out(home, calibration, question.batch > 1)
     options = Options(question, Simulator(home, calibration), Simulator(home, calibration, seed=1), tell)

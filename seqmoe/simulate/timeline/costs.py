@@ -38,14 +38,18 @@ class Costs:
     def rates(self) -> Rates:
         """The profile's; an `InputError` for a profile without."""
         if self.hardware.rates is None:
-            raise InputError(f"hardware {self.hardware.name!r} has no [rates]; the simulator needs them")
+            raise InputError(
+                f"hardware {self.hardware.name!r} has no [rates]; the simulator needs them: see suites/hardware/rtx4090.toml"
+            )
         return self.hardware.rates
 
     @property
     def decoding(self) -> Decoding:
         """The model's; an `InputError` for a model without."""
         if self.model.decoding is None:
-            raise InputError(f"model {self.model.name!r} has no [decoding]; the simulator needs it")
+            raise InputError(
+                f"model {self.model.name!r} has no [decoding]; the simulator needs it: see suites/models/qwen3-30b-a3b-fp8.toml"
+            )
         return self.model.decoding
 
     def constant(self, prefix: str, name: str, default: float) -> float:
