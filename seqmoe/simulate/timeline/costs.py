@@ -24,6 +24,8 @@ PREDICTOR_KERNELS = 8
 _HOP_LAUNCHES = 3
 # Share of a profile's memory that a model may fill; the rest is for graphs, activations and buffers.
 USABLE = 0.9
+# Declarations that have what the simulator needs.
+_RATES, _DECODING = "suites/hardware/rtx4090.toml", "suites/models/qwen3-30b-a3b-fp8.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +40,14 @@ class Costs:
     def rates(self) -> Rates:
         """The profile's; an `InputError` for a profile without."""
         if self.hardware.rates is None:
-            raise InputError(
-                f"hardware {self.hardware.name!r} has no [rates]; the simulator needs them: see suites/hardware/rtx4090.toml"
-            )
+            raise InputError(f"hardware {self.hardware.name!r} has no [rates]; the simulator needs them: see {_RATES}")
         return self.hardware.rates
 
     @property
     def decoding(self) -> Decoding:
         """The model's; an `InputError` for a model without."""
         if self.model.decoding is None:
-            raise InputError(
-                f"model {self.model.name!r} has no [decoding]; the simulator needs it: see suites/models/qwen3-30b-a3b-fp8.toml"
-            )
+            raise InputError(f"model {self.model.name!r} has no [decoding]; the simulator needs it: see {_DECODING}")
         return self.model.decoding
 
     def constant(self, prefix: str, name: str, default: float) -> float:
