@@ -11,6 +11,7 @@ import torch
 from family_models import CONFIGS
 from gguf_samples import CHANGES, save_expressible, save_packed
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from seqmoe.reference.gguf_file.families import FAMILIES
@@ -78,6 +79,18 @@ def test_count_and_width_of_the_experts_are_told(written):
     assert told["expert_used_count"] == 3
     assert told.get("expert_feed_forward_length", 16) == 16
     assert reader.fields["tokenizer.ggml.pre"].contents() == "qwen2"
+
+
+def test_a_text_model_inside_a_composite_checkpoint_is_written_alike(tmp_path):
+    folder = save_expressible("qwen3_5_moe", tmp_path)
+    alone = export_gguf(folder, tmp_path / "alone.gguf")
+    tensors = load_file(folder / "model.safetensors")
+    inside = {name.replace("model.", "model.language_model.", 1): value for name, value in tensors.items()}
+    save_file(inside, folder / "model.safetensors", {"format": "pt"})
+    text = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_5_moe", "text_config": text}))
+    whole = export_gguf(folder, tmp_path / "whole.gguf")
+    assert whole.read_bytes() == alone.read_bytes()
 
 
 def test_experts_in_mxfp4_stay_so_and_mean_the_same(tmp_path):
