@@ -205,6 +205,8 @@ def test_other_threads_run_while_a_layer_waits_for_experts(engine, graph):
 def test_requests_of_a_changing_batch_take_turns(engine, graph):
     graph(system("lru"), 0.5, None, None)
     alone = [engine.generate(prompt, TOKENS).tokens for prompt in PROMPTS]
+    *_, sampled = engine.stream(PROMPTS[0], TOKENS, Sampling(1.0, top_p=1e-6, seed=1, ignore_end=True))
+    assert sampled.tokens == alone[0]
     graph(system("lru"), 0.5, None, None)
     batch = BatchSession(SimpleNamespace(engine=engine))
     members = [batch.admit(PROMPTS[0], TOKENS, Sampling(ignore_end=True))]
