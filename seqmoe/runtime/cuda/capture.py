@@ -43,9 +43,12 @@ class CapturedStep:
                 f"model_type {step.model_type!r}: its cache has moved while it was captured; use execution 'sync'"
             )
 
+        self._logits = step.logits
+
     def run(self) -> None:
-        """Launch the graph."""
+        """Launch the graph; the step's logits are those that it writes, whatever was launched in between."""
         self._graph.replay()
+        self._step.logits = self._logits
 
 
 def warm_up(step: DecodeStep) -> list[int]:

@@ -68,6 +68,7 @@ class Step:
 
     def run(self) -> None:
         self.runs += 1
+        self.logits = f"of launch {self.runs}"
 
     @property
     def addresses(self) -> list[int]:
@@ -86,7 +87,9 @@ def test_a_step_warms_up_is_launched_once_and_replayed(monkeypatch) -> None:
     assert (step.runs, step.begun) == (WARM_UP + 1, WARM_UP), "the launch that is captured computes no step"
     assert cuda.log == ["side stream", "synchronize", "capture, thread_local"]
     found.run()
+    step.logits = "of a launch in between"
     found.run()
+    assert step.logits == f"of launch {WARM_UP + 1}"
     assert cuda.log[-2:] == ["replay", "replay"] and step.runs == WARM_UP + 1
 
 

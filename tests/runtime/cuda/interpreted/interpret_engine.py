@@ -90,6 +90,16 @@ def test_other_systems_and_modes_give_full_loads_tokens(loaded, name, mode) -> N
 
 
 @pytest.mark.parametrize("loaded", ["qwen3_moe"], indirect=True)
+@pytest.mark.parametrize("kernel", ["grouped_mm", "batched_mm"])
+def test_a_librarys_kernel_computes_through_the_same_slots(loaded, kernel) -> None:
+    engine, full, _ = loaded
+    engine.place(graph("lru"), 0.45, length=LENGTH, kernel=kernel)
+    (result,) = engine.generate([PROMPT], TOKENS, keep_logits=True)
+    assert result.tokens == full.tokens
+    assert torch.allclose(torch.stack(result.logits), torch.stack(full.logits), atol=1e-4)
+
+
+@pytest.mark.parametrize("loaded", ["qwen3_moe"], indirect=True)
 def test_a_second_request_starts_afresh_on_a_warm_pool(loaded) -> None:
     engine, full, _ = loaded
     engine.place(graph("lru"), 1.0, length=LENGTH)
