@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from seqmoe.report.panel import Panel, Slot, marker, slots_of, span_of
 # In units of one bar: what of its place is inked.
 _DRAWN = 0.86
 _TICK = 2.2
+# Points of a letter and of a line of a note.
+_NOTE_LETTER, _NOTE_LINE = 4.1, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def draw(panel: Panel, axes: Axes, width: float = 4.1, look: Look | None = None)
             _absence(axes, slot, tip)
         if math.isfinite(slot.printed):
             _tick(axes, slot, slot.printed, None if slot.ran or slot.status else tip)
-    _frame(panel, axes, slots, span, look)
+    _frame(panel, axes, slots, span, look, width)
     return tips
 
 
@@ -120,7 +123,7 @@ def _absence(axes: Axes, slot: Slot, tip: str) -> None:
     )
 
 
-def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float, look: Look) -> None:
+def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float, look: Look, width: float) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.grid(axis="y", zorder=0)
     axes.set_axisbelow(True)
@@ -146,16 +149,22 @@ def _frame(panel: Panel, axes: Axes, slots: list[Slot], span: float, look: Look)
     if look.unit:
         axes.set_ylabel(panel.unit)
     if look.heading:
-        axes.set_title(panel.title, loc="left", fontweight="bold", pad=20)
-        note = axes.annotate(panel.note, (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points",
-                             fontsize=7.5, color=style.MUTED)  # fmt: skip
-        # A long note must not press the axes together; it may run to the edge.
-        note.set_in_layout(False)
+        _heading(panel, axes, width)
     if panel.full is not None:
         axes.axhline(panel.full, color=style.INK, linewidth=1.1, linestyle=(0, (5, 2.5)), zorder=1)
         text = "full load" if panel.full == 100.0 or not look.values else f"full load {panel.full:.{panel.digits}f}"
         axes.annotate(text, (0, panel.full), xycoords=("axes fraction", "data"),
                       xytext=(2, 3), textcoords="offset points", fontsize=8.0, color=style.INK)  # fmt: skip
+
+
+def _heading(panel: Panel, axes: Axes, width: float) -> None:
+    """The title, and below it the note in as many lines as it needs at this width."""
+    lines = textwrap.wrap(panel.note, max(20, int(72 * (width - 0.6) / _NOTE_LETTER)))
+    axes.set_title(panel.title, loc="left", fontweight="bold", pad=11 + _NOTE_LINE * max(len(lines), 1))
+    note = axes.annotate("\n".join(lines), (0, 1), xytext=(0, 7), xycoords="axes fraction", textcoords="offset points",
+                         fontsize=7.5, color=style.MUTED, linespacing=1.15)  # fmt: skip
+    # The title has made room for it.
+    note.set_in_layout(False)
 
 
 def _tip(panel: Panel, slot: Slot) -> str:

@@ -13,6 +13,7 @@ from matplotlib.text import Annotation
 from report_samples import HOME, NEEDS_GPU, NOT_INSTALLED, cell, quick_sweep, record
 
 from seqmoe.report import style
+from seqmoe.report.bar_sheet import bar_sheet
 from seqmoe.report.drawing import draw
 from seqmoe.report.figure6 import Figure6
 from seqmoe.report.figure6_printed import Printed
@@ -212,3 +213,21 @@ def test_without_records_the_sheet_shows_the_paper_alone():
     assert figure.observed() == []
     with style.theme():
         assert len(figure.figure().axes) == 16
+
+
+def test_a_sheet_of_many_systems_has_a_legend_and_notes_that_stay_within_it():
+    names = [f"SeqMoE, a predictor of a long name, number {number}" for number in range(9)]
+    rows = [(name, x, 40.0, 39.0, 41.0, "ok", "") for name in names[:7] for x in (0.15, 0.25)]
+    note = "RTX 4090, 0.90 experts a layer (reached 0.68-0.84), 64 tokens; ticks: the paper's Qwen3-30B-A3B-FP8"
+    bars = pd.DataFrame(rows, columns=COLUMNS)
+    panels = [Panel(f"title {at}", note, "emulated", "residency", "Share", bars) for at in range(2)]
+    with style.theme():
+        sheet = bar_sheet(panels)
+        renderer = FigureCanvasAgg(sheet).get_renderer()
+        sheet.draw(renderer)
+    (legend,) = [one for band in sheet.subfigs for one in band.legends]
+    box = legend.get_window_extent(renderer)
+    assert box.x0 >= 0 and box.x1 <= sheet.bbox.width
+    notes = [text.get_window_extent(renderer) for axes in sheet.axes for text in axes.texts if "RTX" in text.get_text()]
+    assert len(notes) == 2 and not notes[0].overlaps(notes[1])
+    assert all(words.x0 >= 0 and words.x1 <= sheet.bbox.width for words in notes)

@@ -78,7 +78,7 @@ def test_the_section_has_a_row_for_every_claim_and_escapes_what_it_shows(publish
     with (HOME.paper / "claims.csv").open(encoding="utf-8", newline="") as stream:
         names = [row["id"] for row in csv.DictReader(stream)]
     assert re.findall(r'<small class="code">([^<]*)</small>', body) == names
-    assert len(re.findall(r"<tr data-verdict=", body)) == len(names) == len(verdicts_data(published))
+    assert len(re.findall(r"<tr data-kind=", body)) == len(names) == len(verdicts_data(published))
     assert "how <fast>" not in str(section_verdict([one()]).body)
 
 
