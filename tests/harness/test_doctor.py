@@ -12,7 +12,7 @@ from seqmoe import __main__ as command
 from seqmoe.core.driver import Bandwidth, Gpu, Gpus, NoGpu, PcieLink
 from seqmoe.harness.doctor import examination
 from seqmoe.harness.doctor.examination import examine
-from seqmoe.harness.doctor.gpus import nearest_profile
+from seqmoe.harness.doctor.gpus import gpu_state, nearest_profile
 from seqmoe.harness.doctor.suites import suite_states
 from seqmoe.harness.fingerprint import fingerprint
 from seqmoe.spec.paths import find_home
@@ -95,11 +95,15 @@ def test_measured_cells_of_wrapped_systems_move_to_the_gpu(with_card, without):
     assert "measured cuda" not in lanes(without)
 
 
-def test_a_copy_that_fails_is_told_and_stops_nothing(clone):
-    found = examine(clone, machine_with(dataclasses.replace(CARD, pcie=None)), lambda gpu: "CUDA_ERROR_OUT_OF_MEMORY")
-    (gpu,) = found.gpus
-    assert gpu.link_idle is None and gpu.pcie is None
-    assert gpu.bandwidth_note == "CUDA_ERROR_OUT_OF_MEMORY"
+@pytest.fixture(scope="module")
+def not_copied(clone):
+    card = dataclasses.replace(CARD, pcie=None)
+    return gpu_state(clone, machine_with(card), card, "CUDA_ERROR_OUT_OF_MEMORY", 64 * GIB)
+
+
+def test_a_copy_that_fails_is_told_and_stops_nothing(not_copied):
+    assert not_copied.link_idle is None and not_copied.pcie is None
+    assert not_copied.bandwidth_note == "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 @pytest.mark.parametrize(
@@ -136,12 +140,11 @@ def test_obstacles_are_grouped_by_reason(home):
 
 
 @pytest.fixture
-def doctor(clone, monkeypatch, capsys):
-    """Run the command on a machine with what the driver is said to tell."""
+def doctor(monkeypatch, capsys):
+    """Run the command where an examination has found so much; returns exit code and stdout."""
 
-    def run(told, *args):
-        monkeypatch.setattr(examination, "probe", lambda: told)
-        monkeypatch.setattr(examination, "bandwidth_of", lambda gpu: "the copy failed")
+    def run(found, *args):
+        monkeypatch.setattr(examination, "examine", lambda home: found)
         monkeypatch.setattr(sys, "argv", ["seqmoe", "doctor", *args])
         with pytest.raises(SystemExit) as stopped:
             command.main()
@@ -150,25 +153,33 @@ def doctor(clone, monkeypatch, capsys):
     return run
 
 
-def test_the_command_prints_lanes_suites_and_baselines(doctor):
-    code, out = doctor(NONE)
+def test_the_command_prints_lanes_suites_and_baselines(doctor, without):
+    code, out = doctor(without)
     assert code == 0
     for text in ("measured GPU", "no CUDA driver", "seqmoe bench fig6", "seqmoe table1", "llama.cpp"):
         assert text in out
 
 
-def test_json_is_one_object(doctor):
-    code, out = doctor(NONE, "--json")
+def test_json_is_one_object(doctor, without):
+    code, out = doctor(without, "--json")
     found = json.loads(out.splitlines()[-1])
     assert code == 0
     assert [lane["name"] for lane in found["lanes"]] == ["measured CPU", "emulated", "simulated", "measured GPU"]
     assert found["no_gpu"] == "no CUDA driver" and found["gpus"] == []
 
 
-def test_a_gpu_that_cannot_be_copied_to_is_still_printed(doctor):
-    code, out = doctor(machine_with(CARD))
+def test_a_gpu_is_printed_with_its_driver_link_and_models(doctor, with_card):
+    code, out = doctor(with_card)
     words = " ".join(out.split())
     assert code == 0
-    for text in ("compute capability 8.9", "570.86.15, CUDA 12.8", "PCIe 1.0 x16 as negotiated, at most 4.0 x16",
-                 "not measured: the copy failed", "qwen3-30b-a3b-fp8"):  # fmt: skip
+    for text in ("compute capability 8.9", "570.86.15, CUDA 12.8", "PCIe 4.0 x8 as negotiated, at most 4.0 x16",
+                 "13.1 GB/s idle, 9.9 GB/s contended", "as in the paper rtx4090", "qwen3-30b-a3b-fp8"):  # fmt: skip
         assert text in words
+
+
+def test_a_gpu_that_cannot_be_copied_to_is_still_printed(doctor, with_card, not_copied):
+    code, out = doctor(dataclasses.replace(with_card, gpus=(not_copied,)))
+    words = " ".join(out.split())
+    assert code == 0
+    assert "not measured: CUDA_ERROR_OUT_OF_MEMORY" in words
+    assert "link unknown: neither the management library nor the kernel tells" in words
