@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from seqmoe.harness import simulated
-from seqmoe.harness.devices import Devices
+from seqmoe.harness.devices import CPU, Devices
 from seqmoe.harness.environments import environment_python, is_installed
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.prompts import Unavailable, load_prompts
 from seqmoe.harness.record import Status
 from seqmoe.harness.replays import Replays
+from seqmoe.runtime.available_memory import available_memory
 from seqmoe.spec.baseline import Baseline, find_baseline, load_baselines
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
@@ -63,7 +64,9 @@ class HomeLauncher:
             return simulated.obstacle(self._home, cell)
         if cell.routing == REPLAY and cell.system not in SYSTEMS:
             return Status("unsupported", "only our own runtime replays routing", "name one of our systems")
-        found = None if cell.system in SYSTEMS else self._baseline_obstacle(cell, self._baseline(cell))
+        found = self.random_obstacle(cell)
+        if cell.system not in SYSTEMS:
+            found = self._baseline_obstacle(cell, self._baseline(cell))
         if found is not None:
             return found
         try:
@@ -76,6 +79,20 @@ class HomeLauncher:
         except Unavailable as error:
             return Status("not_installed", error.reason, error.hint)
         return None
+
+    def random_obstacle(self, cell: Cell) -> Status | None:
+        """What stands in the way of a cell of random weights, without a look at its traces; None for other cells."""
+        if cell.weights != RANDOM:
+            return None
+        if cell.execution == "graph" and self._devices.of(cell) == CPU:
+            reason = "execution 'graph' of a model whose routing is replayed needs the CUDA runtime"
+            return Status("unsupported", reason, "nox -s gpu, on a machine with an NVIDIA GPU")
+        experts = load_model(self._home, cell.model).shortened(cell.layers).geometry
+        size, free = experts.total_experts * experts.expert_bytes, available_memory().bytes
+        if size <= free:
+            return None
+        reason = f"its experts take {size / 2**30:.0f} GiB of host memory, {free / 2**30:.0f} are available"
+        return Status("unsupported", reason, "cut the model down: --config NAME --weights random --layers N")
 
     def command(self, cell: Cell) -> Sequence[str]:
         """The worker's command line."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from harness_samples import cell, record
 
+from seqmoe.harness import launch as launch_module
 from seqmoe.harness import random_cells as module
 from seqmoe.harness.conditions import newest_only
 from seqmoe.harness.launch import HomeLauncher
@@ -92,6 +93,27 @@ def test_what_does_not_fit_is_refused_with_the_sum_before_anything_runs(home, dr
         check_memory(home, lru, Replays(home))
     with pytest.raises(OutOfMemoryError):
         cells(home)
+
+
+def test_what_this_machine_cannot_run_is_an_obstacle_that_draws_nothing(home) -> None:
+    graph, *_ = load_suite(home.suites / "gpu.toml").cells("quick")
+    launcher = HomeLauncher(home, ENVIRONMENT)
+    found = launcher.obstacle(graph)
+    assert found is not None and "needs the CUDA runtime" in found.reason and "nox -s gpu" in found.hint
+    huge = replace(graph, model="gpt-oss-120b-mxfp4", execution="sync")
+    on_gpu = HomeLauncher(home, ENVIRONMENT | {"own_device": "cuda"})
+    assert on_gpu.random_obstacle(graph) is None or "GiB of host memory" in on_gpu.random_obstacle(graph).reason
+    assert launcher.random_obstacle(replace(huge, layers=1)) is None
+    assert launcher.random_obstacle(cell(system="lru")) is None
+    assert not (home.work / ".traces").exists()
+
+
+def test_a_model_larger_than_memory_is_an_obstacle(home, monkeypatch) -> None:
+    sync = replace(load_suite(home.suites / "sizes.toml").cells("quick")[0], execution="sync")
+    monkeypatch.setattr(launch_module, "available_memory", lambda: Available(2**34, "a test"))
+    found = HomeLauncher(home, ENVIRONMENT).random_obstacle(sync)
+    assert found is not None and found.reason == "its experts take 27 GiB of host memory, 16 are available"
+    assert "--layers N" in found.hint
 
 
 def test_synthetic_traces_are_drawn_once_and_are_the_same_anywhere(home, drawn) -> None:

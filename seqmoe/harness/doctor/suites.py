@@ -125,10 +125,13 @@ class _Checks:
         return ProfileState(total, ready, lanes, grouped)
 
     def _obstacle(self, cell: Cell) -> Status | None:
-        key = (cell.system, cell.model, cell.lane, cell.residency, cell.dataset, cell.routing, cell.predictor)
+        key = (
+            cell.system, cell.model, cell.lane, cell.residency, cell.dataset, cell.routing, cell.predictor,
+            cell.weights, cell.layers, cell.execution,
+        )  # fmt: skip
         if key not in self._known:
             drawn = cell.routing == REPLAY and cell.system in SYSTEMS and is_synthetic(cell.dataset)
-            self._known[key] = None if drawn else self._launcher.obstacle(cell)
+            self._known[key] = self._launcher.random_obstacle(cell) if drawn else self._launcher.obstacle(cell)
         return self._known[key]
 
     def _device(self, cell: Cell) -> str:
