@@ -101,11 +101,15 @@ class Scheduler:
         """Places of the batch that are not free."""
         return len(self._running) + (self._entering is not None)
 
+    def abort(self) -> None:
+        """Give up what runs, after the step that is being computed."""
+        with self._changed:
+            self._draining = self._closed = True
+            self._changed.notify()
+
     def close(self) -> None:
         """End the thread, and with it what still runs."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self.abort()
         self._thread.join()
 
     def _run(self) -> None:

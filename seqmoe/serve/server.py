@@ -70,7 +70,10 @@ def connections(silent_seconds: float) -> type[H11Protocol]:
 
 
 class Server(uvicorn.Server):
-    """Ends on SIGTERM or SIGINT once the batch is done, meanwhile refusing what comes; on a second one at once."""
+    """Ends on SIGTERM or SIGINT once the batch is done, meanwhile refusing what comes.
+
+    A second signal gives up the batch (``forced``), a third one does not even wait for clients to be told.
+    """
 
     def __init__(self, app: ASGIApp, scheduler: Scheduler, limits: Limits) -> None:
         super().__init__(
@@ -92,14 +95,14 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal; what it asks for is done by the next tick."""
-        if self._asked:
-            self.forced = self.force_exit = self.should_exit = True
-        self._asked = True
+        self.force_exit, self.forced, self._asked = self.forced, self._asked, True
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
-        if self._asked and not self._scheduler.draining:
+        if self.forced:
+            self._scheduler.abort()
+        elif self._asked and not self._scheduler.draining:
             self._scheduler.drain()
-        if (self._asked and self._scheduler.idle) or self._scheduler.broken is not None:
+        if (self._asked and self._scheduler.idle) or self.force_exit or self._scheduler.broken is not None:
             self.should_exit = True
         return await super().on_tick(counter)

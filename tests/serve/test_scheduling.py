@@ -146,6 +146,19 @@ def test_a_drain_finishes_what_runs_and_refuses_the_rest(serve_with, held):
         assert server.scheduler.idle
 
 
+def test_an_abort_tells_who_was_being_answered(serve_with, held):
+    go, begun = held
+    with serve_with(limits=Limits(batch=1, queue=1, context=64)) as server, ThreadPoolExecutor(2) as clients:
+        runs, streams = clients.submit(server.complete, "x"), clients.submit(server.complete, "x", stream=True)
+        begun.wait(60)
+        server.scheduler.abort()
+        go.set()
+        for refused in (runs.result(), streams.result()):
+            assert "shutting_down" in refused.text
+            assert "[DONE]" not in refused.text
+        _until(lambda: server.scheduler.idle)
+
+
 def test_throughput_counts_tokens_in_the_window():
     rate = Throughput()
     for second in range(20):
