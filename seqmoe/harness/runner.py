@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 from seqmoe.harness import link_check, same_answer
 from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.declared_cells import check_cells
-from seqmoe.harness.devices import CPU, OWN_DEVICE, Devices
+from seqmoe.harness.devices import CPU, OWN_DEVICE
 from seqmoe.harness.dilations import Dilations
 from seqmoe.harness.estimates import SweepEstimate, estimate_sweep
 from seqmoe.harness.executors.base import Executor, Outcome
-from seqmoe.harness.executors.local import LocalExecutor
+from seqmoe.harness.executors.cluster.agent import Order
+from seqmoe.harness.executors.cluster.site import ClusterOptions
+from seqmoe.harness.executors.site import LocalSite, Site
 from seqmoe.harness.failures import failed_cells
 from seqmoe.harness.fingerprint import fingerprint, load_average
 from seqmoe.harness.interruption import interruptible
@@ -26,11 +29,9 @@ from seqmoe.harness.progress import ProgressReport, SilentProgress
 from seqmoe.harness.random_cells import RandomConfig
 from seqmoe.harness.record import SCHEMA, Observations, Record, Status
 from seqmoe.harness.replays import Replays
-from seqmoe.harness.request import Requests
 from seqmoe.harness.selection import choose, find_suite
-from seqmoe.harness.simulated import SimulatedExecutor
-from seqmoe.harness.store import Store, latest, read_records, store_path
-from seqmoe.harness.weights import Weights
+from seqmoe.harness.store import latest, read_records, store_path
+from seqmoe.harness.stores import Stores, stores_place
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import REPLAY, Cell, Suite
@@ -42,6 +43,7 @@ _log = logging.getLogger(__name__)
 class SweepResult:
     """What a sweep did. ``records`` holds the newest of every chosen cell and repeat, those of earlier sweeps too.
 
+    ``path`` is their file, or the folder of all hosts where the runs belong to several; ``host`` is this machine.
     ``failed`` are the chosen cells that ended in a failure, now or in an earlier sweep; of a dry run, those that would
     not be tried again. A dry run has an ``estimate`` of what its runs will take.
     """
@@ -85,6 +87,7 @@ def run_suite(
     random: RandomConfig | None = None,
     device: str = CPU,
     launcher: Launcher | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> SweepResult:
     """Run what the store of this host does not have yet of a suite (a name of suites/, or a file).
 
@@ -92,9 +95,10 @@ def run_suite(
     in seconds per request, ``resume=False`` runs everything again. ``traces`` and ``predictor`` are for cells with
     replayed routing, see `seqmoe.harness.replays.Replays`. ``random`` puts a declared model with random weights in the
     place of the cells' own, see `seqmoe.harness.random_cells`. ``device`` is where our own systems' measured cells run
-    (see `seqmoe.harness.devices`). A cell that fails is recorded once and leaves the
-    rest alone. Raises `InputError` for anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT
-    and SIGTERM, with every finished run stored and no worker left.
+    (see `seqmoe.harness.devices`). With a ``cluster`` its nodes carry out the runs, and every record goes into the
+    store of its node's host. A cell that fails is recorded once and leaves the rest alone. Raises `InputError` for
+    anything declared wrongly, before anything runs; ``KeyboardInterrupt`` on SIGINT and SIGTERM, with every finished
+    run stored and no worker left.
     """
     found = find_suite(home, suite)
     cells = found.cells(profile, seed)
@@ -113,50 +117,49 @@ def run_suite(
         for option, given in (("--traces", traces), ("--predictor", predictor)):
             if given is not None:
                 raise InputError(f"{option} {given}: no chosen cell of suite {found.name!r} replays routing")
-    if not dry_run:
-        replays.prepare(cells, _log.warning)
-    launch = launcher or HomeLauncher(home, environment, replays)
-    devices, weights = Devices(home, environment), Weights(home, replays)
-    path = store_path(home.results, environment["host"], found.name)
+    if not dry_run and cluster is None:
+        here = HomeLauncher(home, environment, replays)
+        replays.prepare([cell for cell in cells if here.random_obstacle(cell) is None], _log.warning)
+    own = LocalSite(home, environment, replays, threads, timeout, launcher)
+    order = Order(home.work, tuple(cells), threads, timeout, device, traces, predictor, launcher)
 
-    def environment_of(cell: Cell) -> dict[str, Any]:
-        return environment | {"device": devices.of(cell), "weights": weights.of(cell)}
-
-    def plan_for(records: Sequence[Record]) -> Plan:
+    def plan_for(site: Site, records: Sequence[Record]) -> Plan:
+        hosts = {cell.key: site.environment_of(cell)["host"] for cell in cells}
         history: dict[str, list[Record]] = {}
         for record in records:
-            history.setdefault(record.cell_key, []).append(record)
-        return make_plan(cells, count, history, launch.group, launch.obstacle, environment_of, resume)
+            if record.environment.get("host") == hosts.get(record.cell_key):
+                history.setdefault(record.cell_key, []).append(record)
+        return make_plan(cells, count, history, site.group, site.obstacle, site.environment_of, resume)
 
-    def result(plan: Plan, written: int, records: Sequence[Record]) -> SweepResult:
+    def result(plan: Plan, path: Path, written: int, records: Sequence[Record]) -> SweepResult:
         keys = {cell.key for cell in cells}
         kept = tuple(record for record in latest(records) if record.cell_key in keys)
         planned = {run.cell.key for run in plan.runs} if dry_run else set()
         failed = failed_cells((cell for cell in cells if cell.key not in planned), records)
         return SweepResult(found, environment["host"], path, tuple(cells), plan, written, kept, failed)
 
-    if dry_run:
-        records = read_records(path)
-        planned = plan_for(records)
-        runs = [run.cell for run in planned.runs]
-        found_estimate = estimate_sweep(home, found.name, environment["host"], runs, records)
-        return replace(result(planned, 0, records), estimate=found_estimate)
-    with interruptible(), Store(path) as store:
-        plan, before = plan_for(store.records), len(store.records)
-        requests = Requests(home, environment, threads, replays, Dilations(store.records))
-        with SimulatedExecutor(home, LocalExecutor(launch, requests, threads, timeout)) as executor:
-            Sweep(store, environment_of, progress or SilentProgress()).carry_out(plan, executor)
-        return result(plan, len(store.records) - before, store.records)
+    with nullcontext(own) if cluster is None else cluster.open(home, order, own) as site:
+        hosts = list(dict.fromkeys(site.environment_of(cell)["host"] for cell in cells))
+        path = stores_place(home.results, found.name, hosts)
+        if dry_run:
+            records = [r for host in hosts for r in read_records(store_path(home.results, host, found.name))]
+            planned = plan_for(site, records)
+            runs = [run.cell for run in planned.runs]
+            estimate = estimate_sweep(home, found.name, environment["host"], runs, records)
+            return replace(result(planned, path, 0, records), estimate=estimate)
+        with interruptible(), Stores(home.results, found.name, hosts) as stores:
+            plan, before = plan_for(site, stores.records), len(stores.records)
+            with site.executor(Dilations(stores.records)) as executor:
+                Sweep(stores, site, progress or SilentProgress()).carry_out(plan, executor)
+            return result(plan, stores.place, len(stores.records) - before, stores.records)
 
 
 class Sweep:
     """Carries out a plan and stores every outcome as it comes."""
 
-    def __init__(
-        self, store: Store[Record], environment_of: Callable[[Cell], Mapping[str, Any]], progress: ProgressReport
-    ) -> None:
-        self._store = store
-        self._environment_of = environment_of
+    def __init__(self, stores: Stores, site: Site, progress: ProgressReport) -> None:
+        self._stores = stores
+        self._site = site
         self._progress = progress
         self._failed: set[str] = set()
 
@@ -164,40 +167,46 @@ class Sweep:
         """Record the plan's obstacles, then its runs."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         for cell, status in plan.obstacles:
-            self._store.append(self._record(Run(cell, 0, ""), Outcome(status, Observations(), now, 0.0), status))
+            outcome = Outcome(status, Observations(), now, 0.0)
+            self._stores.append(self._record(Run(cell, 0, ""), outcome, status, self._environment(cell, outcome)))
         self._progress.start(plan.runs)
         try:
-            for run, outcome in executor.execute(self._needed(plan.runs)):
+            for run, outcome in executor.execute(plan.runs, self._needed):
                 self._end(run, outcome)
         except KeyboardInterrupt:
             _log.warning(
-                "interrupted; finished runs are kept in %s: the same command goes on from there", self._store.path
+                "interrupted; finished runs are kept in %s: the same command goes on from there", self._stores.place
             )
             raise
         finally:
             self._progress.stop()
 
-    def _needed(self, runs: Sequence[Run]) -> Iterator[Run]:
-        """Runs whose cell has not failed meanwhile."""
-        for run in runs:
-            if run.cell.key in self._failed:
-                self._progress.skip(run)
-            else:
-                self._progress.begin(run)
-                yield run
+    def _needed(self, run: Run) -> bool:
+        """Whether its cell has not failed meanwhile."""
+        if run.cell.key in self._failed:
+            self._progress.skip(run)
+            return False
+        self._progress.begin(run)
+        return True
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         cell, observations = run.cell, outcome.observations
-        model = model_digest(self._environment_of(cell))
-        status = same_answer.verdict(cell, outcome.status, observations, self._store.records, model)
-        record = self._record(run, outcome, link_check.verdict(cell, status, observations))
+        environment = self._environment(cell, outcome)
+        # Other hosts may round otherwise: an answer is held to full load of its own.
+        known, model = self._stores.of(environment["host"]).records, model_digest(environment)
+        status = same_answer.verdict(cell, outcome.status, observations, known, model)
+        record = self._record(run, outcome, link_check.verdict(cell, status, observations), environment)
         if not record.status.ok and not link_check.may_pass_later(record):
             self._failed.add(cell.key)
-        self._store.append(record)
+        self._stores.append(record)
         self._progress.end(run, record)
 
-    def _record(self, run: Run, outcome: Outcome, status: Status) -> Record:
-        environment = dict(self._environment_of(run.cell)) | {"load_average": load_average()}
+    def _environment(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
+        if outcome.environment is not None:
+            return dict(outcome.environment)
+        return {**self._site.environment_of(cell), "load_average": load_average()}
+
+    def _record(self, run: Run, outcome: Outcome, status: Status, environment: dict[str, Any]) -> Record:
         return Record(
             schema=SCHEMA,
             cell=run.cell,
