@@ -36,7 +36,7 @@ def check_copy_speed(
     found = {}
     for count in counts:
         misses.count.fill_(count)
-        seconds = seconds_of(lambda: copy_misses.launch(words, table, misses, parts), device, repeats)
+        seconds = seconds_of(lambda: copy_misses.launch(words, table, misses, parts), device, repeats, in_graph=True)
         found[str(count)] = count * format.expert_bytes / seconds
     return {"expert_bytes": format.expert_bytes, "bytes_per_second": found}
 
@@ -73,9 +73,9 @@ def _one(device: Device, format: PoolFormat, geometry: Geometry, slots: int, rep
         release_layer.launch(table, 0)
 
     return {
-        "plan_and_release": seconds_of(planned, device, repeats),
-        "lend": seconds_of(lambda: lend.launch(words, table, _RING, min(4, slots - 1)), device, repeats),
+        "plan_and_release": seconds_of(planned, device, repeats, in_graph=True),
+        "lend": seconds_of(lambda: lend.launch(words, table, _RING, min(4, slots - 1)), device, repeats, in_graph=True),
         "experts": seconds_of(
-            lambda: experts.launch(pool.weights, hidden, ids, weights, workspace, out), device, repeats
+            lambda: experts.launch(pool.weights, hidden, ids, weights, workspace, out), device, repeats, in_graph=True
         ),
     }

@@ -10,13 +10,29 @@ import torch
 
 from seqmoe.runtime.cuda.device import Device
 
+_REPLAYS = 5
 
-def seconds_of(launch: Callable[[], object], device: Device, repeats: int = 50, warm_up: int = 3) -> float:
-    """Median seconds of one call, by the device's own clock where it has one."""
+
+def seconds_of(
+    launch: Callable[[], object], device: Device, repeats: int = 50, warm_up: int = 3, in_graph: bool = False
+) -> float:
+    """Median seconds of one call, by the device's own clock where it has one.
+
+    A kernel may be shorter than its launch from Python. ``in_graph`` launches it ``repeats`` times in one graph, so
+    that nothing but the device is timed; not for what is a graph itself.
+    """
     for _ in range(warm_up):
         launch()
     device.synchronize()
-    return median(_on_gpu(launch, repeats) if device.captures else _on_host(launch, repeats))
+    if not device.captures:
+        return median(_on_host(launch, repeats))
+    if not in_graph:
+        return median(_on_gpu(launch, repeats))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            launch()
+    return median(_on_gpu(graph.replay, _REPLAYS)) / repeats
 
 
 def _on_gpu(launch: Callable[[], object], repeats: int) -> list[float]:
