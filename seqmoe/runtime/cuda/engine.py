@@ -126,7 +126,8 @@ class CudaEngine:
         """Greedy decoding of prompts of one length; the host reads each step's tokens and nothing else.
 
         ``replays`` are what the routers choose, one for each prompt. ``on_token(index, token)`` is called after each
-        step with the first request's. Raises ``ValueError`` for a batch or a length that the step was not placed for.
+        step with the first request's. Raises ``ValueError`` for a batch or a length that the step was not placed for,
+        ``RuntimeError`` where the prefetch worker has failed or an expert found no slot.
         """
         step = self.step
         longest = max(map(len, prompts), default=0)
@@ -151,6 +152,7 @@ class CudaEngine:
                     result.logits.append(step.logits[row].float().cpu())
             if on_token is not None:
                 on_token(index, found[0])
+        self.placement.check()
         return results
 
     def _begin(self, replays: Sequence[Replay] | None) -> None:

@@ -52,6 +52,10 @@ class DevicePlacement(Protocol):
         """``index`` int64 and ``weights`` [tokens, choices] of a router; [tokens, hidden] -> [tokens, hidden]."""
         ...
 
+    def check(self) -> None:
+        """Raise what has gone wrong beside the device or on it; waits for the device."""
+        ...
+
     def statistics(self) -> dict[str, int]:
         """Counts so far, by name; waits for the device."""
         ...
@@ -83,6 +87,9 @@ class Resident:
         """See `DevicePlacement`."""
         slot_ids = (index + layer * self._experts).to(torch.int32).contiguous()
         return self._compute(hidden.contiguous(), slot_ids, weights.contiguous())
+
+    def check(self) -> None:
+        """Nothing can."""
 
     def statistics(self) -> dict[str, int]:
         """Nothing is counted."""
@@ -220,6 +227,16 @@ class Slots:
         self.table.owner.fill_(-1)
         self.table.slot_of.fill_(-1)
 
+    def check(self) -> None:
+        """An error of the worker, or ``RuntimeError`` for experts that were needed and found no slot."""
+        if self._worker is not None:
+            self._worker.check()
+        unplaced = int(self.table.counters[Counter.UNPLACED])
+        if unplaced:
+            raise RuntimeError(
+                f"{unplaced} experts found no slot and were left out: of {self.pool.slots} slots too many were lent"
+            )
+
     def statistics(self) -> dict[str, int]:
         """The device's counters and the worker's, by name (`Counter`, `seqmoe.core.device_worker`)."""
         counters = self.table.counters.tolist()
@@ -232,11 +249,6 @@ class Slots:
     def position(self) -> int:
         """step * layers + layer, as the device last told."""
         return int(self.control.words[POSITION])
-
-    def pause(self, paused: bool) -> None:
-        """Whether the worker leaves the link alone."""
-        if self._worker is not None:
-            self._worker.paused = paused
 
     def stop(self) -> None:
         """End the worker."""

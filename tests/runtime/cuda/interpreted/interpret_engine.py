@@ -13,6 +13,7 @@ import torch
 from device_models import LENGTH, PROMPT, TOKENS, mamba2, tiny_checkpoint
 from test_sync_free import Watched
 
+from seqmoe.core.slots import FETCH
 from seqmoe.runtime.cuda.capture import CaptureError, warm_up
 from seqmoe.runtime.cuda.device import HostDevice
 from seqmoe.runtime.cuda.engine import CudaEngine
@@ -97,6 +98,16 @@ def test_a_librarys_kernel_computes_through_the_same_slots(loaded, kernel) -> No
     (result,) = engine.generate([PROMPT], TOKENS, keep_logits=True)
     assert result.tokens == full.tokens
     assert torch.allclose(torch.stack(result.logits), torch.stack(full.logits), atol=1e-4)
+
+
+@pytest.mark.parametrize("loaded", ["qwen3_moe"], indirect=True)
+def test_an_answer_that_lacks_an_expert_is_an_error(loaded) -> None:
+    engine, *_ = loaded
+    engine.place(graph("lru"), _least(engine), length=LENGTH)
+    # No slot is free to be evicted: as if too many had been lent.
+    engine.placement.table.state[:] = FETCH
+    with pytest.raises(RuntimeError, match="found no slot"):
+        engine.generate([PROMPT], 1)
 
 
 @pytest.mark.parametrize("loaded", ["qwen3_moe"], indirect=True)
