@@ -32,14 +32,14 @@ class Fit:
 def fit(model: Model, device: int, host: int, tokens: int = 2048, batch: int = 1) -> Fit:
     """How much of a model fits into ``device`` bytes of GPU memory and ``host`` bytes of pinned host memory.
 
-    The GPU holds the non-experts, the slots, the predictor, and what attention keeps of ``batch`` requests of
+    The GPU holds the non-experts, the slots, the predictor, and the caches of ``batch`` requests of
     ``tokens`` tokens, besides `RESERVE_BYTES`. Full load needs no pool on the host.
     """
     geometry = model.geometry
     decoding = model.decoding
     fixed = model.non_expert_bytes + RESERVE_BYTES
     if decoding is not None:
-        fixed += decoding.predictor_bytes + decoding.context_bytes * tokens * batch
+        fixed += decoding.predictor_bytes + decoding.cached_bytes * tokens * batch
     pool = geometry.total_experts * model.expert_bytes
     slots = min(geometry.total_experts, max(0, device - fixed) // model.expert_bytes)
     least = geometry.least_slots(batch)

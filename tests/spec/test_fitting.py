@@ -42,6 +42,14 @@ def test_a_longer_context_leaves_less_for_experts(qwen):
     assert short > long > 0
 
 
+def test_a_cache_counts_whole_however_little_of_it_attention_reads():
+    deepseek = load_model(find_home(), "deepseek-v4-flash")
+    short, long = (fit(deepseek, 96 * GIB, 512 * GIB, tokens=tokens).largest for tokens in (1, 1_000_001))
+    # Slots give way to 43 layers x 512 x 2 bytes a token; attention reads an eighth of them.
+    given = (short - long) * deepseek.geometry.total_experts * deepseek.expert_bytes
+    assert given == pytest.approx(44_032 * 1_000_000, rel=0.01)
+
+
 def test_a_batch_needs_as_many_slots_as_it_can_ask_for(qwen):
     fixed = 2_176_217_088 + RESERVE_BYTES + 120_000_000
     room = fixed + 98_304 * 2048 * 4 + 9 * 4_718_592
