@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import resource
 from dataclasses import dataclass
 
 from seqmoe.core.driver import Bandwidth, CudaError, CudaMissingError, Gpu, Gpus, measure_bandwidth
+from seqmoe.core.mapped_memory import pinned_limits
 from seqmoe.runtime.available_memory import available_memory
 from seqmoe.spec.fitting import Fit, fit
 from seqmoe.spec.hardware import HardwareProfile, load_hardware
@@ -46,7 +46,7 @@ class GpuState:
 class Pinned:
     """How much host memory can be pinned, in GiB: what is available, and the limit on locked memory (None: no limit).
 
-    The CUDA driver pins pages itself and is not held to the limit; other programs that lock memory are.
+    Programs that lock memory are held to the limit; the CUDA driver, which pins pages itself, only in some containers.
     """
 
     available_gib: float
@@ -56,9 +56,8 @@ class Pinned:
 
 def pinned() -> Pinned:
     """Of this process, as it is now."""
-    available = available_memory()
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    limit = None if soft == resource.RLIM_INFINITY else round(soft / 2**30, 3)
+    available, locked = available_memory(), pinned_limits().locked
+    limit = None if locked is None else round(locked / 2**30, 3)
     return Pinned(round(available.bytes / 2**30, 1), available.source, limit)
 
 
