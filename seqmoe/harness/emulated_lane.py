@@ -35,10 +35,8 @@ from seqmoe.traces.collect.request import CollectOptions, Prompt
 from seqmoe.traces.store import open_store
 
 LANE, _SUITE = "emulated", "fig6"
-# The replay's policy of each system; the others have none there.
-_POLICIES = {"lru": "lru", "lfu": "lfu", "lfu_decay": "lfu_decay", "prefill_hot": "prefill_hot"} | {
-    name: name for name in ("seqmoe", "seqmoe_infinity", "seqmoe_cache_only")
-}
+# Systems that the replay has as a policy of the same name.
+_POLICIES = ("lru", "lfu", "lfu_decay", "prefill_hot", "seqmoe", "seqmoe_infinity", "seqmoe_cache_only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ def _point(home: Home, group: _Group, traces: TraceSet, own: Sequence[Record], f
         if not known:
             return None
         options = ReplayOptions(links=(pace.overlap_ratio,))
-        row = replay_traces(traces, [_POLICIES[cell.system]], [cell.residency], options, predictor=predictor)[0]
+        row = replay_traces(traces, [cell.system], [cell.residency], options, predictor=predictor)[0]
         counts = _per_step(row)
     step = layers * pace.layer_seconds
     return EmulatedPoint(

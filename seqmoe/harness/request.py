@@ -78,21 +78,15 @@ class Requests:
 
     def _replayed(self, cell: Cell) -> dict[str, Any]:
         """Nothing is loaded and nothing is said: the traces take the place of model and prompts."""
-        return {
-            "protocol": PROTOCOL,
-            "cell": asdict(cell),
-            "model_path": "",
-            "model_format": "hf",
-            "prompts": [],
-            "decode_tokens": cell.decode_tokens,
-            "device": self._devices.of(cell),
-            "threads": self._threads,
-            "replay": self._replays.options(cell) | {"dilation": self._dilations.of(cell)},
-        }
+        replay = self._replays.options(cell) | {"dilation": self._dilations.of(cell)}
+        return self._without_checkpoint(cell) | {"replay": replay}
 
     def _random(self, cell: Cell) -> dict[str, Any]:
         """A model that no folder holds, and prompts that its engine makes of the traces."""
-        link = load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None
+        random = asdict(random_model(self._home, cell, self._replays))
+        return self._without_checkpoint(cell) | {"options": {"link_ratio": self._link_ratio(cell)}, "random": random}
+
+    def _without_checkpoint(self, cell: Cell) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
             "cell": asdict(cell),
@@ -102,9 +96,11 @@ class Requests:
             "decode_tokens": cell.decode_tokens,
             "device": self._devices.of(cell),
             "threads": self._threads,
-            "options": {"link_ratio": link},
-            "random": asdict(random_model(self._home, cell, self._replays)),
         }
+
+    def _link_ratio(self, cell: Cell) -> float | None:
+        """Of the imitated link, if there is one."""
+        return load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None
 
     def _options(self, cell: Cell) -> dict[str, Any]:
         """What only our runtime takes: the imitated pace, and the predictor and profile that lie with the model."""
@@ -115,7 +111,7 @@ class Requests:
             "dilation": self._dilations.of(cell),
             "predictor": None if predictor is None else str(predictor),
             "profile": None if profile is None else str(profile),
-            "link_ratio": load_hardware(self._home, cell.link).emulated_overlap_ratio if cell.link else None,
+            "link_ratio": self._link_ratio(cell),
         }
 
     def _prompts(self, folder: Path, cell: Cell) -> list[list[int]]:

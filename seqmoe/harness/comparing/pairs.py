@@ -13,7 +13,7 @@ from seqmoe.harness.record import Record
 from seqmoe.harness.weights import has_predictor
 from seqmoe.spec.suite import Cell
 
-# What two systems may differ in and still do the same work; see `_same_work` for the first two.
+# What two systems may differ in and still do the same work; see `_same_work` for the other three.
 _FREE = {"system", "predictor", "execution", "residency"}
 
 
