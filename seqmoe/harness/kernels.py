@@ -52,4 +52,5 @@ def run_trial(baseline: Baseline, home: Home) -> str:
     except subprocess.TimeoutExpired:
         raise InstallError(baseline.name, f"{name} did not end within {_SECONDS:g} s", baseline.needs) from None
     lines = (ended.stdout + ended.stderr).strip().splitlines()
-    return f"installed is {baseline.trial.about}; `{shlex.join(baseline.trial.command)}` says: {lines[-1] if lines else 'nothing'}"
+    said = lines[-1] if lines else "nothing"
+    return f"installed is {baseline.trial.about}; `{shlex.join(baseline.trial.command)}` says: {said}"
