@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,9 @@ from seqmoe.harness.record import OK, Status
 from seqmoe.harness.store import Store
 from seqmoe.spec.errors import InputError, nearest
 from seqmoe.spec.paths import Home, find_home
+
+# How a step ends that lacks something on this machine.
+_ABSENT = "not_installed"
 
 
 def main(
@@ -48,16 +52,17 @@ def main(
     home = home or find_home()
     environment = fingerprint(home)
     print(f"{gpu.name}; records go to {checks_path(home.results, environment['host']).parent.parent}", flush=True)
-    failed = 0
+    ended: Counter[str] = Counter()
     for number, step in enumerate(chosen, start=1):
         print(f"[{number}/{len(chosen)}] {step.name}: {step.title}", flush=True)
         record = _run(step, home, environment)
         with Store(checks_path(home.results, environment["host"]), CHECKS) as store:
             store.append(record)
         print(f"    {record.status}, {record.seconds:.0f} s  {record.findings or ''}", flush=True)
-        failed += record.status.kind not in (OK, "not_installed")
-    print(f"{len(chosen) - failed} of {len(chosen)} steps passed")
-    return 1 if failed else 0
+        ended[record.status.kind] += 1
+    absent = f", {ended[_ABSENT]} could not run here" if ended[_ABSENT] else ""
+    print(f"{ended[OK]} of {len(chosen)} steps passed{absent}")
+    return 0 if ended[OK] + ended[_ABSENT] == len(chosen) else 1
 
 
 def _chosen(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:
@@ -75,7 +80,7 @@ def _run(step: Step, home: Home, environment: dict[str, Any]) -> CheckRecord:
         findings = step.run(home)
         status = Status(OK)
     except NotHere as error:
-        status = Status("not_installed", str(error))
+        status = Status(_ABSENT, str(error))
     except (StepFailed, InputError, CudaError) as error:
         status = Status("crash", str(error))
     return CheckRecord(SCHEMA, step.name, status, findings, environment, started, time.perf_counter() - began)
