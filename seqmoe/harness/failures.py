@@ -19,8 +19,14 @@ _FROM_OUTSIDE = {
 }
 
 
+# How the reason begins where the machine that a cell ran on has gone.
+NODE_LOST = "the node was lost"
+
+
 def killed_from_outside(status: Status) -> bool:
-    """Whether the worker ended by a signal that it did not cause itself."""
+    """Whether the worker ended by a signal that it did not cause itself, or with its whole machine."""
+    if status.kind == "crash" and status.reason.startswith(NODE_LOST):
+        return True
     found = re.search(r"\bkilled by (SIG[A-Z]+)", status.reason.partition("; it said")[0])
     return status.kind in ("crash", "oom") and found is not None and found[1] in _FROM_OUTSIDE
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from seqmoe.harness.executors.base import Executor, Outcome
+from seqmoe.harness.executors.base import Executor, Needed, Outcome, always
 from seqmoe.harness.plan import Run
 from seqmoe.harness.record import OK, Observations, PromptObservation, Status
 from seqmoe.simulate.timeline.cell import Simulated, Simulator
@@ -66,9 +66,11 @@ class SimulatedExecutor:
     ) -> None:
         self._others.__exit__(kind, error, trace)
 
-    def execute(self, runs: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Carry out runs as they are taken from ``runs``."""
+    def execute(self, runs: Iterable[Run], needed: Needed = always) -> Iterator[tuple[Run, Outcome]]:
+        """Carry out runs in order."""
         for run in runs:
+            if not needed(run):
+                continue
             if run.cell.lane != LANE:
                 yield from self._others.execute([run])
                 continue

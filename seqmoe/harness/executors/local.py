@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-from seqmoe.harness.executors.base import Outcome
+from seqmoe.harness.executors.base import Needed, Outcome, always
 from seqmoe.harness.launch import Launcher
 from seqmoe.harness.observing import Observer, ProtocolError, crash, without_paths
 from seqmoe.harness.plan import Run
@@ -32,6 +33,7 @@ class LocalExecutor:
         self._timeout = timeout
         self._worker: WorkerProcess | None = None
         self._group = ""
+        self._stopped = False
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -41,14 +43,27 @@ class LocalExecutor:
     ) -> None:
         self._end_worker(killed=kind is not None)
 
-    def execute(self, runs: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
+    def execute(self, runs: Iterable[Run], needed: Needed = always) -> Iterator[tuple[Run, Outcome]]:
         """Carry out runs in order."""
         for run in runs:
+            if not needed(run):
+                continue
             started, begin = datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter()
             status, observations = self._observe(run)
             if status.kind in _FATAL:
                 self._end_worker(killed=True)
             yield run, Outcome(status, observations, started, time.perf_counter() - begin)
+
+    def stop(self, patience: float = 2.0) -> None:
+        """End the worker for good, from another thread than the one that waits for it; seconds of ``patience``."""
+        self._stopped = True
+        worker, limit = self._worker, time.monotonic() + patience
+        if worker is None:
+            return
+        worker.stop(signal.SIGTERM)
+        while worker.alive and time.monotonic() < limit:
+            time.sleep(0.02)
+        worker.stop(signal.SIGKILL)
 
     def _observe(self, run: Run) -> tuple[Status, Observations]:
         try:
@@ -87,6 +102,8 @@ class LocalExecutor:
             self._end_worker(killed=False)
             self._worker = WorkerProcess(self._launcher.command(run.cell), self._threads)
             self._group = run.group
+            if self._stopped:
+                self._worker.stop(signal.SIGKILL)
         return self._worker
 
     def _end_worker(self, killed: bool) -> None:

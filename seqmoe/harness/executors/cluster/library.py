@@ -1,0 +1,51 @@
+"""Ray, imported when a cluster is asked for, and the connection to one that runs already."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from seqmoe.spec.errors import InputError
+
+
+def require_ray() -> Any:
+    """The library, or an `InputError` that names the extra."""
+    try:
+        import ray
+        import ray.exceptions
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise InputError(f"--executor ray: Ray cannot be imported ({error}); pip install 'seqmoe[ray]'") from None
+    return ray
+
+
+@contextmanager
+def connected(address: str | None, runtime_env: Mapping[str, Any] | None) -> Iterator[Any]:
+    """Ray's module, connected to the cluster at ``address``, by default the one of this machine or RAY_ADDRESS.
+
+    ``runtime_env`` is what Ray prepares for the processes of this sweep on every node. A cluster is never started here.
+    """
+    if address is not None and address.startswith("ray://"):
+        hint = "run on a node of the cluster and give HOST:PORT of its head, as `ray start` printed it"
+        raise InputError(f"--ray-address {address}: Ray's remote client is not supported; {hint}")
+    ray = require_ray()
+    try:
+        ray.init(
+            address=address or "auto",
+            runtime_env=dict(runtime_env) if runtime_env else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = "--executor ray" if address is None else f"--ray-address {address}"
+        said = str(error).strip().splitlines()
+        raise InputError(
+            f"{where}: no Ray cluster answers ({said[0] if said else type(error).__name__}); start one with "
+            "`ray start --head`, and on each further machine `ray start --address=HOST:6379`"
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
