@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+FILES = sorted(path.name for path in (HERE / "interpreted").glob("interpret_*.py"))
 PATHS = (HERE.parents[1], HERE.parent, HERE.parent / "random_model")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="not checked: Triton is not installed")
-@pytest.mark.parametrize(
-    "file", ["interpret_engine.py", "interpret_families.py", "interpret_serving.py", "interpret_checks.py"]
-)
+@pytest.mark.parametrize("file", FILES)
 def test_interpreted(file, tmp_path) -> None:
     path = os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "1"}
