@@ -20,6 +20,8 @@ from seqmoe.spec.errors import InputError
 R = TypeVar("R")
 _log = logging.getLogger(__name__)
 _TORN = ".torn-"
+# How every record of every kind begins.
+_START = b'{"schema":'
 # A reader holds the lock only while it looks at the last line; a writer waits this long for it.
 _READERS_SECONDS = 1.0
 
@@ -56,7 +58,8 @@ def read_records(path: Path, codec: Codec[Any] = RECORDS) -> list[Any]:
     """All records of a store in the order of writing; a file that does not exist holds none.
 
     A torn last line is set aside with a warning unless a sweep is writing to the file at this moment. Any other line
-    that is not a record is an `InputError` with file and line number, and so is anything but a regular file.
+    that is not a record is an `InputError` with file and line number, and so is anything but a regular file. A file
+    that does not begin as stores do is left as it is.
     """
     _require_regular(path)
     try:
@@ -167,7 +170,7 @@ def _set_torn_line_aside(path: Path, file: int) -> None:
     data = path.read_bytes()
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     line = data[start:]
-    if not line.strip():
+    if not line.strip() or not _begins_as_store(data):
         return
     if _is_json(line):
         if not line.endswith(b"\n"):
@@ -180,6 +183,12 @@ def _set_torn_line_aside(path: Path, file: int) -> None:
     os.ftruncate(file, start)
     os.fsync(file)
     _log.warning("%s: the last line was cut off; it was moved to %s", path, _aside(path, number))
+
+
+def _begins_as_store(data: bytes) -> bool:
+    """Whether the file is ours to repair: any other may be named by mistake. A crash can leave zeros only."""
+    head = data[: len(_START)]
+    return head == _START[: len(head)] or not data.strip(b"\0\n")
 
 
 def _aside(path: Path, number: int) -> Path:
@@ -196,6 +205,6 @@ def _is_json(line: bytes) -> bool:
 
 def _parse(path: Path, data: bytes, codec: Codec[R]) -> list[R]:
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
-    if lines and not data.endswith(b"\n") and not _is_json(lines[-1][1]):
+    if lines and not data.endswith(b"\n") and not _is_json(lines[-1][1]) and _begins_as_store(data):
         _log.warning("%s:%d: the last line is not complete and was left out", path, lines.pop()[0])
     return [codec.read(line.decode("utf-8", "replace"), f"{path}:{number}") for number, line in lines]

@@ -70,6 +70,23 @@ def test_garbage_with_a_newline_at_the_end_is_a_torn_line_too_and_numbers_go_on(
         assert path.with_name(f"demo.torn-{number}.jsonl").exists()
 
 
+@pytest.mark.parametrize("text", ["# Title\n\nThe last line.\n", "no newline", '{"mine": 1}\n{"mine"', '{"mine": 1}'])
+def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path, text) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text(text)
+    for opened in (read_records, Store):
+        with pytest.raises(InputError, match=r"notes.md:1: "):
+            opened(path)
+    assert path.read_text() == text and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_first_record_that_was_cut_short_leaves_an_empty_store(path) -> None:
+    path.parent.mkdir(parents=True)
+    for torn in (to_json(record()).encode()[:3], to_json(record()).encode()[:40], b"\0\0\0"):
+        path.write_bytes(torn)
+        assert read_records(path) == [] and path.read_bytes() == b""
+
+
 def test_a_last_line_that_lacks_only_its_newline_is_kept_and_ended(path, caplog) -> None:
     kept = written(path, record(repeat=0), record(repeat=1))
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
