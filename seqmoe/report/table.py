@@ -137,7 +137,8 @@ def _row(rows: pd.DataFrame, workload: str, several_devices: bool) -> TableRow:
     lane = named if row["hardware"] == "host" else f"{row['lane']}, {row['hardware']}"
     hits, answer, note = _hit_rate(row), _answer(row), _note(row)
     share = _with_interval(row, "share", 100.0, "%")
-    name = f"{row['system']} {row['predictor']}".strip()
+    # A line of its own: beside the system a predictor's name would take the room of the numbers.
+    name = f"{row['system']}\n{row['predictor']}".strip()
     entries = (
         Entry(row["system_title"], row["system_title"], short=name, below=note),
         *((Entry(workload, workload),) if workload else ()),
