@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ from seqmoe.runtime.cuda.engine import CudaEngine
 from seqmoe.runtime.cuda.loading import load_on, random_on
 from seqmoe.runtime.cuda.placement import Slots
 from seqmoe.runtime.decode import Generation
+from seqmoe.runtime.profile import profile_for
 from seqmoe.runtime.protocol import Request
 from seqmoe.runtime.random_model.opened import Opened
 from seqmoe.runtime.random_model.prompts import prompt_of
 from seqmoe.runtime.random_model.routing import Replay
 from seqmoe.runtime.replay_runner import predictor_of
-from seqmoe.runtime.retention import Offline
 from seqmoe.spec.errors import InputError, OutOfMemoryError
 from seqmoe.spec.system import SystemSpec, system
 
@@ -67,7 +68,7 @@ class CudaServer:
         engine = self._load(request)
         works = self._works(request)
         length = max(len(work.prompts[0]) for work in works) + request.decode_tokens
-        answers = self._answers_of(request, works, length)
+        answers = self._answers_of(request, spec, works, length)
         self._place(engine, request, spec, length)
         emit(event="ready")
         warm_up = self._warm_up(request)
@@ -148,15 +149,21 @@ class CudaServer:
             return None
         return _work([prompt_of(self._opened, request.random.warm_up, request.decode_tokens)] * request.cell.batch)
 
-    def _answers_of(self, request: Request, works: Sequence[Work], length: int) -> list[list[int]] | None:
-        """Full load's tokens; None where the device cannot hold every expert."""
+    def _answers_of(
+        self, request: Request, spec: SystemSpec, works: Sequence[Work], length: int
+    ) -> list[list[int]] | None:
+        """Full load's tokens in the same mode; None where the device cannot hold every expert.
+
+        Between modes a library may choose other kernels, which round differently.
+        """
         random = None if request.random is None else request.random.requests
-        workload = (request.prompts, random, request.decode_tokens, request.cell.batch)
+        workload = (request.prompts, random, request.decode_tokens, request.cell.batch, spec.execution)
         if self._workload != workload:
             assert self._engine is not None
             self._workload, self._answers = workload, None
             try:
-                self._engine.place(_graph(system("full")), 1.0, batch=request.cell.batch, length=length)
+                full = replace(system("full"), execution=spec.execution)
+                self._engine.place(full, 1.0, batch=request.cell.batch, length=length)
             except OutOfMemoryError:
                 return None
             found = [self._decode(self._engine, work, request.decode_tokens) for work in works]
@@ -168,8 +175,9 @@ class CudaServer:
             predictor = predictor_of(spec, request.random.predictor, engine)
         else:
             predictor = predictor_for(spec, request.options.predictor)
-        cell = request.cell
-        engine.place(spec, cell.residency, predictor, Offline(), batch=cell.batch, length=length)
+        cell, profile = request.cell, request.options.profile
+        offline = profile_for(spec, None if profile is None else Path(profile), engine.geometry)
+        engine.place(spec, cell.residency, predictor, offline, batch=cell.batch, length=length)
 
     def _decode(self, engine: CudaEngine, work: Work, tokens: int, meter: _Meter | None = None) -> list[Generation]:
         return engine.generate(work.prompts, tokens, replays=work.replays, on_token=meter)
@@ -216,11 +224,7 @@ class _Meter:
 
 def execution_on_device(spec: SystemSpec, asked: str) -> SystemSpec:
     """The system in the mode that a cell asks for; a device's own is one graph."""
-    return replace(spec, execution=asked) if asked else _graph(spec)
-
-
-def _graph(spec: SystemSpec) -> SystemSpec:
-    return replace(spec, execution="graph")
+    return replace(spec, execution=asked or "graph")
 
 
 def _work(found: Sequence[tuple[tuple[int, ...], Replay]]) -> Work:

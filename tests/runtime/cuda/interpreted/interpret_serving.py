@@ -64,16 +64,21 @@ def test_a_request_becomes_events_and_its_counts_are_of_its_decode_steps(tmp_pat
 
 def test_a_device_too_small_for_full_load_has_no_answer_to_compare_with(tmp_path, monkeypatch) -> None:
     server = CudaServer(HostDevice())
-    place = serving.CudaEngine.place
+    place, modes = serving.CudaEngine.place, []
 
     def small(self, spec, *arguments, **options):
         if spec.retention == "all":
+            modes.append(spec.execution)
             raise OutOfMemoryError("device memory: experts 29 GiB")
         place(self, spec, *arguments, **options)
 
     monkeypatch.setattr(serving.CudaEngine, "place", small)
-    _, stats = serve(server, request(tmp_path), execution_on_device(system("naive"), "sync"))
+    table = request(tmp_path)
+    _, stats = serve(server, table, execution_on_device(system("naive"), "sync"))
     assert stats["same_answer"] == "full load does not fit into the device's memory" and stats["hit_rate"] == 0
+    with pytest.raises(InputError, match="'popularity' needs a profile of this model"):
+        serve(server, table, execution_on_device(system("popularity"), ""))
+    assert modes == ["sync", "graph"], "other modes round differently"
     server.close()
 
 
