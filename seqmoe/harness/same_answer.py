@@ -38,11 +38,16 @@ def workload(cell: Cell) -> tuple[object, ...]:
 
 
 def full_load(records: Iterable[Record], cell: Cell, model: str | None) -> Record | None:
-    """The newest full-load result of the cell's workload on the weights of digest ``model``, in whichever lane."""
+    """The newest full-load result of the cell's workload on the weights of digest ``model``, in whichever lane.
+
+    One in the cell's own mode of execution goes before others: on a GPU modes may round differently.
+    """
     found = None
     for record in records:
         same = workload(record.cell) == workload(cell) and model_digest(record.environment) == model
-        if same and record.cell.system == FULL and record.status.ok:
+        if not (same and record.cell.system == FULL and record.status.ok):
+            continue
+        if found is None or record.cell.execution == cell.execution or found.cell.execution != cell.execution:
             found = record
     return found
 

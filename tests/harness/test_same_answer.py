@@ -45,6 +45,13 @@ def test_full_load_of_another_lane_counts_and_the_newest_one_decides() -> None:
     assert full_load([FULL, newer], said([1, 2, 3, 4], [5, 6, 7, 8]).cell, "a") is newer
 
 
+def test_full_load_in_the_cells_own_mode_goes_before_a_newer_one_in_another() -> None:
+    graph, sync = (said([1], system="full", residency=1.0, execution=mode) for mode in ("graph", "sync"))
+    assert full_load([graph, sync], said([1], execution="graph").cell, "a") is graph
+    assert full_load([sync, graph], said([1], execution="graph").cell, "a") is graph
+    assert full_load([graph, sync], said([1], execution="eager").cell, "a") is sync
+
+
 def test_full_load_on_other_weights_is_no_reference() -> None:
     ours = said([1, 2, 3, 4], [5, 9, 7, 8])
     retrained = said([1, 2, 3, 4], [5, 9, 7, 8], system="full", residency=1.0, environment=on("b"))
