@@ -10,11 +10,10 @@ import torch
 
 from seqmoe.adapters.base import ExpertFormat
 from seqmoe.adapters.mxfp4 import unpack
-from seqmoe.runtime.kernels.weights import FP8_BLOCK, MXFP4_BLOCK, ExpertWeights, part_shapes
+from seqmoe.runtime.kernels.weights import FP8_BLOCK, MXFP4_BLOCK, ExpertWeights, part_dtype, part_shapes
 
 # By the formats that models are declared in.
 STORED = {"bf16": "dense", "fp8": "fp8", "mxfp4": "mxfp4"}
-_SCALES = {"fp8": torch.float32, "mxfp4": torch.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class PoolFormat:
     def parts(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Shape and type of each part of one expert, in the order in which they are copied."""
         shapes = part_shapes(self.stored, self.shape.hidden, self.shape.width, self.shape.bias)
-        return {name: (shape, self._dtype(name)) for name, shape in shapes.items()}
+        return {name: (shape, part_dtype(self.stored, name, self.shape.torch_dtype)) for name, shape in shapes.items()}
 
     @property
     def part_bytes(self) -> dict[str, int]:
@@ -71,8 +70,3 @@ class PoolFormat:
         high = scale.repeat_interleave(FP8_BLOCK, 1)[:, :columns].view(halves, -1, columns)
         tall = high.repeat_interleave(FP8_BLOCK, 1)[:, : rows // halves].reshape(rows, columns)
         return (weight.view(torch.float8_e4m3fn).float() * tall).to(self.shape.torch_dtype)
-
-    def _dtype(self, name: str) -> torch.dtype:
-        if name.endswith("_bias") or self.stored == "dense":
-            return self.shape.torch_dtype
-        return _SCALES[self.stored] if name.endswith("_scale") else torch.uint8

@@ -22,7 +22,7 @@ from seqmoe.runtime.kernels import (
 )
 from seqmoe.runtime.kernels.call import Call
 from seqmoe.runtime.kernels.table import DeviceTable, Misses
-from seqmoe.runtime.kernels.weights import ExpertWeights, part_shapes
+from seqmoe.runtime.kernels.weights import ExpertWeights, part_dtype, part_shapes
 from seqmoe.runtime.retention import Offline
 from seqmoe.simulate.policies.forecast import HORIZON
 from seqmoe.simulate.policies.learned import FEATURES
@@ -70,7 +70,7 @@ def _experts(model: Model, format: str, activation: str, bias: bool) -> Iterator
         raise InputError(f"model {model.name!r} declares no [decoding] sizes, for which experts are compiled")
     hidden, width, top_k = decoding.hidden, decoding.expert_width, model.top_k
     parts = {
-        name: torch.empty((1, *shape), dtype=_dtype(format, name), device="meta")
+        name: torch.empty((1, *shape), dtype=part_dtype(format, name, torch.bfloat16), device="meta")
         for name, shape in part_shapes(format, hidden, width, bias).items()
     }
     weights = ExpertWeights(format, hidden, width, **parts, activation=activation, limit=1.0, alpha=1.0)
@@ -86,12 +86,6 @@ def _experts(model: Model, format: str, activation: str, bias: bool) -> Iterator
     pool = copy_misses.PoolParts(source, torch.zeros(len(sizes), dtype=torch.int64), sizes)
     table = DeviceTable.empty(model.layers, model.experts, top_k)
     yield Variant(copy_misses.call(table.progress, table, Misses.of(top_k), pool), of)
-
-
-def _dtype(format: str, name: str) -> torch.dtype:
-    if format == "dense" or name.endswith("bias"):
-        return torch.bfloat16
-    return torch.float32 if format == "fp8" and name.endswith("scale") else torch.uint8
 
 
 def _slots(model: Model, batch: int) -> Iterator[Variant]:

@@ -69,6 +69,13 @@ class ExpertWeights:
         return {name: getattr(self, name) for name in names}
 
 
+def part_dtype(format: str, name: str, dense: torch.dtype) -> torch.dtype:
+    """The type of a part: ``dense`` for matrices of that format and all biases; packed matrices are bytes."""
+    if format == "dense" or name.endswith("_bias"):
+        return dense
+    return torch.float32 if format == "fp8" and name.endswith("_scale") else torch.uint8
+
+
 def part_shapes(format: str, hidden: int, width: int, bias: bool) -> dict[str, tuple[int, ...]]:
     """Shapes of one expert's parts in a format; ``ValueError`` for sizes that MXFP4 has no whole blocks for."""
     shapes: dict[str, tuple[int, ...]] = {"gate_up": (2 * width, hidden), "down": (hidden, width)}
