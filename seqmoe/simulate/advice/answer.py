@@ -112,7 +112,5 @@ def _plain(option: Option) -> dict[str, Any]:
         "breakdown": {name: seconds / time.total for name, seconds in asdict(time).items()},
         "settings": asdict(option.tuned.settings) if option.system == "seqmoe" else None,
         "settings_gain": option.tuned.gain,
-        "trust": {"decode": asdict(option.decode), "ttft": asdict(option.ttft)}
-        if option.decode and option.ttft
-        else {},
+        "trust": {"decode": asdict(option.decode), "ttft": asdict(option.ttft)},
     }
