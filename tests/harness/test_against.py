@@ -63,6 +63,14 @@ def test_ours(benchmark, size):
     assert benchmark(work, size) == size
     benchmark.extra_info["x"] = benchmark.stats.stats.median
 
+def test_worn(benchmark):
+    calls = []
+    def work():
+        calls.append(1)
+        if len(calls) > 3:
+            raise RuntimeError("worn out")
+    benchmark(work)
+
 @pytest.mark.peer
 def test_theirs(benchmark):
     raise AssertionError("a peer is not run")
@@ -93,15 +101,17 @@ def test_both_sides_run_their_own_package_in_lockstep_and_peers_not_at_all(two, 
     )
     outcomes = {one.name: one for one in compare_sides(old, new, benchmarks, 5.0, tmp_path / "logs", rounds=8)}
     assert set(outcomes) == {
-        "test_it.py::test_ours[1]", "test_it.py::test_ours[2]", "test_it.py::test_new", "test_later.py::test_x"
+        "test_it.py::test_worn", "test_it.py::test_ours[1]", "test_it.py::test_ours[2]", "test_it.py::test_new",
+        "test_later.py::test_x",
     }  # fmt: skip
     timed = outcomes["test_it.py::test_ours[1]"].passes[0]
     assert len(timed.a["cpu"]) == len(timed.b["wall"]) == 8
     assert min(timed.a["wall"]) > 0
-    # What the old side lacks stops none of the others and is no regression.
+    # What the old side lacks stops none of the others and is no regression, nor is what fails on the way.
     missing = outcomes["test_it.py::test_new"]
     assert not missing.slower and missing.reason.startswith("a: failed ImportError: cannot import name 'newer'")
     assert outcomes["test_later.py::test_x"].reason == "cannot be run at old"
+    assert outcomes["test_it.py::test_worn"].reason == "a: failed RuntimeError: worn out"
 
 
 def test_only_chooses_by_parts_of_names():

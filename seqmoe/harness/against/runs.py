@@ -197,12 +197,9 @@ def _time_one(name: str, children: dict[str, Child], rounds: int, say: Callable[
         once = min(event["seconds"] for event in events.values())
         samples = max(1, round(_TURN_SECONDS / (loops * once)))
         affordable = int(_BENCHMARK_SECONDS / (2 * loops * once * samples))
-        for number in range(min(rounds, max(_LEAST_ROUNDS, affordable))):
-            for side in ("ab", "ba")[number % 2]:
-                found = children[side].measure(loops, samples)
-                for clock in CLOCKS:
-                    getattr(timed, side)[clock].append(found[clock])
-        say(f"{name}: {_in_words(timed)}")
+        unready = _take_turns(timed, children, loops, samples, min(rounds, max(_LEAST_ROUNDS, affordable)))
+        if not unready:
+            say(f"{name}: {_in_words(timed)}")
     reasons = []
     for side, child in children.items():
         if side not in unready:
@@ -211,6 +208,20 @@ def _time_one(name: str, children: dict[str, Child], rounds: int, say: Callable[
         if over.get("outcome") != "passed":
             reasons.append(f"{side}: {over.get('outcome', 'ended')} {over.get('reason', '')}".strip())
     return {name: "; ".join(reasons)} if reasons or unready else timed
+
+
+def _take_turns(
+    timed: Timed, children: dict[str, Child], loops: int, samples: int, rounds: int
+) -> dict[str, dict[str, Any]]:
+    """Fill in the times of all rounds; by side, what was told in the place of one by a benchmark that failed."""
+    for number in range(rounds):
+        for side in ("ab", "ba")[number % 2]:
+            found = children[side].measure(loops, samples)
+            if not set(CLOCKS) <= found.keys():
+                return {side: found}
+            for clock in CLOCKS:
+                getattr(timed, side)[clock].append(found[clock])
+    return {}
 
 
 def _slower(passes: Sequence[Timed], threshold: float) -> bool:
