@@ -83,6 +83,14 @@ def gpu(session: nox.Session) -> None:
     session.run("python", "-m", "seqmoe.harness.gpu", *session.posargs)
 
 
+@nox.session
+def cluster(session: nox.Session) -> None:
+    """Sweeps over several machines, on a Ray cluster of raylets on this one; installs Ray."""
+    _prepare(session)
+    session.install("-e", f"{ROOT}[dev,ray]", "-c", str(CONSTRAINTS))
+    session.run("pytest", "-q", "tests/harness/executors", *session.posargs, env=ONE_THREAD)
+
+
 def _baseline_session(name: str) -> None:
     @nox.session(name=f"baseline-{name.replace('_', '-')}")
     def session_function(session: nox.Session) -> None:

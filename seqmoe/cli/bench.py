@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmoe.cli.base import JsonFlag, app, counted, err, in_words, out, print_json
+from seqmoe.cli.cluster_options import cluster_arguments, cluster_options
 from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
 from seqmoe.spec.errors import InputError
 
@@ -39,6 +40,18 @@ def bench(
         str | None, typer.Option(metavar="replay:SRC", help="With --config: the traces to replay, or synthetic.")
     ] = None,
     layers: LayersOption = 0,
+    executor: Annotated[
+        str, typer.Option(help="local: this machine, or ray: the nodes of a Ray cluster, see docs/sweeps.md.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="With --executor ray: the head; default: RAY_ADDRESS.")
+    ] = None,
+    ray_env: Annotated[
+        Path | None, typer.Option(help="With --executor ray: a TOML file, the runtime environment of the nodes.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(help="With --executor ray: the resource that measured cells ask of a node.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Keep what earlier runs finished.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and start nothing.")] = False,
     as_json: JsonFlag = False,
@@ -52,6 +65,7 @@ def bench(
 
     home = find_home()
     study = find_study(home, suite)
+    cluster = cluster_options(executor, ray_address, ray_env, hardware)
     shared: dict[str, Any] = {"profile": profile, "only": only or [], "seed": seed, "threads": threads}
     shared |= {"resume": resume, "dry_run": dry_run}
     source = random_source(config, weights, routing, layers)
@@ -61,6 +75,8 @@ def bench(
             raise InputError(
                 f"--repeat {repeat}: the cells of study {study.suite.name!r} are computed once; use --seed"
             )
+        if cluster is not None:
+            raise InputError(f"--executor ray: study {study.suite.name!r} runs on this machine; leave it out")
         if config is not None:
             raise InputError(f"--config {config}: study {study.suite.name!r} runs no model")
         if predictor is not None:
@@ -76,7 +92,9 @@ def bench(
         shared["random"] = RandomConfig(config, source, layers)
         again += ["--config", config, "--weights", "random", "--routing", f"replay:{source}"]
         again += ["--layers", str(layers)] if layers else []
-    shared |= {"traces": traces, "predictor": predictor, "progress": console_progress()}
+    if cluster is not None:
+        again += cluster_arguments(cluster)
+    shared |= {"traces": traces, "predictor": predictor, "progress": console_progress(), "cluster": cluster}
     result = run_suite(home, suite, repeats=repeat, **shared)
     _print(result, suite, profile, again, dry_run, as_json)
 

@@ -150,7 +150,8 @@ def test_an_interrupted_sweep_leaves_no_worker_and_goes_on_where_it_was(home, se
     first = subprocess.Popen(
         [*command, json.dumps(behaviour)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
-    assert eventually(lambda: any(line["cell"]["system"] == "seqmoe" for line in served()), SECONDS)
+    stuck = lambda: any(line["cell"]["system"] == "seqmoe" for line in served())  # noqa: E731
+    assert eventually(lambda: stuck() or first.poll() is not None, SECONDS) and stuck(), first.communicate()
     first.send_signal(signal.SIGINT)
     _, words = first.communicate(timeout=SECONDS)
     assert first.returncode == 130 and "the same command goes on" in words

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from seqmoe.spec.errors import InputError
+
+_CONNECT_SECONDS = 10.0
 
 
 def require_ray() -> Any:
@@ -27,10 +31,9 @@ def connected(address: str | None, runtime_env: Mapping[str, Any] | None) -> Ite
 
     ``runtime_env`` is what Ray prepares for the processes of this sweep on every node. A cluster is never started here.
     """
-    if address is not None and address.startswith("ray://"):
-        hint = "run on a node of the cluster and give HOST:PORT of its head, as `ray start` printed it"
-        raise InputError(f"--ray-address {address}: Ray's remote client is not supported; {hint}")
-    ray = require_ray()
+    ray, address = require_ray(), address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None and address != "auto":
+        _check(address)
     try:
         ray.init(
             address=address or "auto",
@@ -38,14 +41,30 @@ def connected(address: str | None, runtime_env: Mapping[str, Any] | None) -> Ite
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = "--executor ray" if address is None else f"--ray-address {address}"
-        said = str(error).strip().splitlines()
-        raise InputError(
-            f"{where}: no Ray cluster answers ({said[0] if said else type(error).__name__}); start one with "
-            "`ray start --head`, and on each further machine `ray start --address=HOST:6379`"
-        ) from None
+    except (RuntimeError, ValueError, OSError) as error:
+        raise _no_cluster(address, error) from None
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check(address: str) -> None:
+    """Raise `InputError` for an address of another kind, or one where nobody listens: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not port.isdigit():
+        hint = "run on a machine of the cluster and give HOST:PORT of its head, as `ray start` printed it"
+        raise InputError(f"--ray-address {address}: not HOST:PORT (Ray's remote client is not supported); {hint}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from None
+
+
+def _no_cluster(address: str | None, error: Exception) -> InputError:
+    where = "--executor ray" if address is None else f"--ray-address {address}"
+    said = str(error).strip().splitlines()
+    return InputError(
+        f"{where}: no Ray cluster answers ({said[0] if said else type(error).__name__}); start one with "
+        "`ray start --head`, and on each further machine `ray start --address=HOST:6379`"
+    )
