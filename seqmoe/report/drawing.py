@@ -46,7 +46,7 @@ def draw(panel: Panel, axes: Axes, width: float = 4.1, look: Look | None = None)
         elif slot.status:
             _absence(axes, slot, tip)
         if math.isfinite(slot.printed):
-            _tick(axes, slot, slot.printed, None if slot.ran or slot.status else tip)
+            tick(axes, slot.centre, _DRAWN, slot.printed, None if slot.ran or slot.status else tip)
     _frame(panel, axes, slots, span, look, width)
     return tips
 
@@ -65,7 +65,7 @@ def _bar(panel: Panel, axes: Axes, slot: Slot, tip: str) -> None:
     axes.add_patch(Rectangle((left, bottom), _DRAWN, slot.value - bottom, facecolor=style.PAPER, zorder=1.9))
     axes.add_patch(Rectangle((left, bottom), _DRAWN, slot.value - bottom, gid=tip, zorder=2, **looks))
     if panel.lane == "paper":
-        _tick(axes, slot, slot.value, None)
+        tick(axes, slot.centre, _DRAWN, slot.value)
     elif slot.has_interval:
         around = [[max(slot.value - slot.low, 0.0)], [max(slot.high - slot.value, 0.0)]]
         axes.errorbar(
@@ -80,9 +80,9 @@ def _bar(panel: Panel, axes: Axes, slot: Slot, tip: str) -> None:
         )
 
 
-def _tick(axes: Axes, slot: Slot, value: float, gid: str | None) -> None:
+def tick(axes: Axes, centre: float, width: float, value: float, gid: str | None = None) -> None:
     """The paper's value, a little wider than a bar: on white, then in ink, so that it stands out from any hatch."""
-    ends = [slot.centre - _DRAWN / 2 - 0.04, slot.centre + _DRAWN / 2 + 0.04]
+    ends = [centre - width / 2 - 0.04, centre + width / 2 + 0.04]
     axes.plot(ends, [value] * 2, color=style.PAPER, linewidth=_TICK + 1.2, solid_capstyle="butt", zorder=3)
     axes.plot(ends, [value] * 2, color=style.INK, linewidth=_TICK, solid_capstyle="butt", zorder=3.1, gid=gid)
 

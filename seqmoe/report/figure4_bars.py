@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from seqmoe.harness.statistics import Summary
 from seqmoe.report import style
+from seqmoe.report.drawing import tick
 
 _COLOURS = {"eager": "#ca9161", "sync": "#56b4e9", "graph": "#d55e00"}
 _WIDTH = 0.72
@@ -47,7 +48,7 @@ def draw_bars(axes: Axes, bars: Sequence[Bar], lane: str, title: str, note: str)
         else:
             axes.plot([place], [0.03 * top], marker="x", color=style.MUTED, linestyle="none", gid=tip)
         if bar.printed is not None:
-            _tick(axes, place, bar.printed)
+            tick(axes, place, _WIDTH, bar.printed)
         if bar.found is not None or bar.printed is not None:
             _text(axes, place, bar)
     _frame(axes, [bar.title for bar in bars], top, title, note)
@@ -58,12 +59,6 @@ def _interval(axes: Axes, place: int, found: Summary) -> None:
     if found.count > 1:
         error = [[found.median - found.low], [found.high - found.median]]
         axes.errorbar([place], [found.median], yerr=error, color=style.INK, elinewidth=1.0, capsize=2.2, zorder=4)
-
-
-def _tick(axes: Axes, place: int, value: float) -> None:
-    ends = (place - _WIDTH / 2 - 0.04, place + _WIDTH / 2 + 0.04)
-    axes.plot(ends, [value] * 2, color=style.PAPER, linewidth=3.4, solid_capstyle="butt", zorder=3)
-    axes.plot(ends, [value] * 2, color=style.INK, linewidth=2.2, solid_capstyle="butt", zorder=3.1)
 
 
 def _text(axes: Axes, place: int, bar: Bar) -> None:
