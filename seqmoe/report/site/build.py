@@ -12,7 +12,7 @@ from seqmoe.harness.against.history import Point
 from seqmoe.harness.claims.verdict import Judged
 from seqmoe.report.environments import AnyRecord
 from seqmoe.report.parts import Part
-from seqmoe.report.site.comparison_page import comparison_page
+from seqmoe.report.site.comparison_page import COMPARISON_DATA, comparison_page
 from seqmoe.report.site.document import Document, render
 from seqmoe.report.site.figure_page import figure_page
 from seqmoe.report.site.history_page import HISTORY_DATA, history_page
@@ -61,7 +61,7 @@ def build_site(
         data[VERDICTS_DATA] = verdicts_data(judged)
     if (comparison := comparison_page(list(used.values()))) is not None:
         overview.append(comparison.page)
-        data[comparison.file] = comparison.data
+        data[COMPARISON_DATA] = comparison.data
     if (kept := history_page(history)) is not None:
         overview.append(kept.page)
         data[HISTORY_DATA] = kept.data

@@ -18,15 +18,14 @@ from seqmoe.report.site.document import Document
 from seqmoe.report.site.navigation import OVERVIEW
 from seqmoe.report.site.table import Cell, Row, Table
 
-FILE = "comparison.html"
+COMPARISON_DATA = "comparison.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The page, and the ``file`` of its data."""
+    """The page and its data."""
 
     page: Document
-    file: str
     data: pd.DataFrame
 
 
@@ -46,10 +45,10 @@ def comparison_page(records: Sequence[AnyRecord]) -> Comparison | None:
         least=LEAST_REPEATS,
         significance=SIGNIFICANCE,
         ratio=LEAST_RATIO,
-        data="comparison.csv",
+        data=COMPARISON_DATA,
     )
-    page = Document(FILE, "Systems side by side", "Comparison", body, OVERVIEW, "Comparison")
-    return Comparison(page, "comparison.csv", comparison_data([*systems, *hosts]))
+    page = Document("comparison.html", "Systems side by side", "Comparison", body, OVERVIEW, "Comparison")
+    return Comparison(page, comparison_data([*systems, *hosts]))
 
 
 def _table(name: str, found: Sequence[Beside], about: str) -> Table:
