@@ -37,6 +37,7 @@ RANDOM = ("--config", "qwen3-30b-a3b-fp8", "--weights", "random")
         (["generate", "--layers", "2", "--prompt", "x"], "--layers 2: belongs to --config NAME"),
         (["generate", *RANDOM, "--routing", "replay:x", "--prompt", "y"], "--prompt, --emulate: random weights decode"),
         (["generate", *RANDOM, "--routing", "replay:nothing-here", "--system", "lru"], "nothing-here: no such"),
+        (["generate", *RANDOM, "--routing", "replay:x", "--host", "disk"], "--host disk: random weights come from no"),
         (["generate", "--config", "qwen3", "--weights", "random", "--routing", "replay:x"], "'qwen3' is not declared"),
         (["bench", "fig8", *RANDOM, "--routing", "replay:synthetic"], "study 'fig8' runs no model"),
         (["bench", "sizes", *RANDOM], "random weights need --routing replay:SRC"),

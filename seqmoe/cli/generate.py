@@ -14,6 +14,8 @@ from seqmoe.cli.sampling_options import ChatOption, SeedOption, TemperatureOptio
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from seqmoe.runtime.stream import GenerateResult
     from seqmoe.spec.paths import Home
     from seqmoe.spec.system import SystemSpec
@@ -73,7 +75,7 @@ def generate(
     profile: Annotated[
         Path | None, typer.Option(help="Popularity file of the model (`predictor train`); default: the model's own.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=1024)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Continue a prompt through one system, greedily unless told otherwise, and say what it cost."""
@@ -90,7 +92,12 @@ def generate(
     sampling = sampling_of(chat, temperature, top_p, seed)
     if sampling is not None and routing != "model":
         raise InputError("--chat, --temperature: replayed routing has no text; leave them out")
+    if dilation is not None and emulate is None:
+        raise InputError(f"--dilation {dilation:g}: stretches imitated time; give --emulate with a GPU too")
+    checkpoint = {"--model": model if model != "reference" else None, "--profile": profile}
+    checkpoint |= {"--host": host if host != "pageable" else None}
     if config is not None and source is not None:
+        _refuse(checkpoint, "random weights come from no checkpoint")
         if (prompt, emulate) != (None, None):
             raise InputError("--prompt, --emulate: random weights decode replayed requests at this host's own speed")
         spec = spec if execution is None else with_execution(spec, execution)
@@ -98,6 +105,7 @@ def generate(
         _print(_random(home, config, source, spec, residency, tokens, predictor, layers, dtype, threads), as_json)
         return
     if routing != "model":
+        _refuse(checkpoint | {"--execution": execution, "--dtype": dtype}, "replayed routing runs no model")
         _print(_replayed(home, routing, spec, residency, tokens, emulate, predictor, dilation, prompt), as_json)
         return
     if prompt is None:
@@ -109,12 +117,20 @@ def generate(
         spec = with_execution(spec, execution)
     setup = Setup(spec, residency, predictor or chosen.predictor, profile or chosen.profile, host)
     pace = load_hardware(home, emulate).emulated_pace if emulate is not None else None
+    dtype = "float32" if dtype is None else dtype
     with live_text(quiet=as_json) as live:
         result = run(
-            chosen.location, prompt, setup, tokens, pace, dilation, dtype or "float32", threads, live,
+            chosen.location, prompt, setup, tokens, pace, dilation, dtype, threads, live,
             sampling=sampling, chat=chat,
         )  # fmt: skip
     _print(result, as_json, streamed=True)
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    """`InputError` for the first option that was given although nothing would heed it."""
+    for option, value in options.items():
+        if value is not None:
+            raise InputError(f"{option} {value}: {reason}; leave it out")
 
 
 def _print(result: GenerateResult, as_json: bool, streamed: bool = False) -> None:

@@ -14,6 +14,7 @@ from seqmoe.spec.errors import InputError
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client", "greenlet")
 _TOKEN = "SEQMOE_TOKEN"
+_DAY = 86_400
 
 
 @app.command()
@@ -31,7 +32,7 @@ def serve(
     pool: Annotated[str, typer.Option(help="Where all experts lie: pageable or pinned memory, or disk.")] = "pageable",
     predictor: Annotated[Path | None, typer.Option(help="Predictor file; default: the model's own.")] = None,
     profile: Annotated[Path | None, typer.Option(help="Popularity file; default: the model's own.")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=1024)] = 1,
     name: Annotated[str | None, typer.Option(help="What clients call the model; default: what --model says.")] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file, for a model without a chat template or instead of its own.")
@@ -49,9 +50,9 @@ def serve(
         int, typer.Option(help="Tokens of a request with its answer; 0: the model's, at most 4096.", min=0)
     ] = 0,
     max_body: Annotated[int, typer.Option(help="Bytes of a request's body.", min=1)] = 4 * 2**20,
-    max_seconds: Annotated[float, typer.Option(help="Time of a request, waiting included.", min=1)] = 600,
+    max_seconds: Annotated[float, typer.Option(help="Time of a request, waiting included.", min=1, max=_DAY)] = 600,
     silent_seconds: Annotated[
-        float, typer.Option(help="A client that sends or reads nothing for so long is disconnected.", min=1)
+        float, typer.Option(help="A client that sends or reads nothing for so long is disconnected.", min=1, max=_DAY)
     ] = 30,
 ) -> None:
     """Serve a model to OpenAI's clients, with metrics for Prometheus and a live page.
@@ -102,7 +103,10 @@ def _secret(token: str | None, path: Path | None) -> str | None:
     else:
         if token is not None and token != os.environ.get(_TOKEN):
             raise InputError("--token and --token-file: give one of them")
-        found, where = (path.read_text(encoding="utf-8").splitlines() or [""])[0].strip(), f"--token-file {path}"
+        found, where = (
+            (path.read_text(encoding="utf-8", errors="replace").splitlines() or [""])[0].strip(),
+            f"--token-file {path}",
+        )
     if found is not None and (not found or not found.isascii() or not found.isprintable() or " " in found):
         raise InputError(f"{where}: the token must be one word of printable ASCII letters")
     return found

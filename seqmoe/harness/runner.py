@@ -32,6 +32,7 @@ from seqmoe.harness.replays import Replays
 from seqmoe.harness.selection import choose, find_suite
 from seqmoe.harness.store import latest, read_records, store_path
 from seqmoe.harness.stores import Stores, stores_place
+from seqmoe.harness.workers import MOST_THREADS
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import REPLAY, Cell, Suite
@@ -110,8 +111,8 @@ def run_suite(
     check_cells(home, suite, cells)
     cells = choose(cells, only) if only else cells
     count = found.profile[profile].repeats if repeats is None else repeats
-    if min(count, threads) < 1:
-        raise InputError(f"--repeat {count}, --threads {threads}: both must be at least 1")
+    if count < 1 or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"--repeat {count}, --threads {threads}: must be at least 1, threads at most {MOST_THREADS}")
     environment = fingerprint(home) | {"threads": threads} | ({OWN_DEVICE: device} if device != CPU else {})
     if not any(cell.routing == REPLAY for cell in cells):
         for option, given in (("--traces", traces), ("--predictor", predictor)):

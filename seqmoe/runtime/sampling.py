@@ -51,7 +51,9 @@ class Sampler:
         if self._sampling.temperature == 0:
             return int(allowed.argmax())
         # Double precision: the order of summation must not decide between tokens.
-        chance = (allowed.double() / self._sampling.temperature).softmax(-1)
+        allowed = allowed.double()
+        # Without the largest, no temperature is too small to divide by.
+        chance = ((allowed - allowed.max()) / self._sampling.temperature).softmax(-1)
         order = None
         if self._sampling.top_p < 1:
             chance, order = chance.sort(descending=True, stable=True)

@@ -102,6 +102,8 @@ class HardwareProfile:
     @property
     def emulated_pace(self) -> Pace:
         """What an emulated run on this profile imitates: the pace of ``emulates``."""
+        if not self.emulates:
+            raise InputError(f"hardware {self.name!r} declares no model in emulates, whose pace a run would imitate")
         return self.pace(self.emulates)
 
     @property

@@ -234,7 +234,15 @@ def test_a_killed_cell_is_tried_once_more_and_then_left_alone(home) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"profile": "quik"}, {"repeats": 0}, {"threads": 0}, {"only": ["nothing"]}, {"suite": "dmo"}]
+    "change",
+    [
+        {"profile": "quik"},
+        {"repeats": 0},
+        {"threads": 0},
+        {"threads": 100_000},
+        {"only": ["nothing"]},
+        {"suite": "dmo"},
+    ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(home, change) -> None:
     with pytest.raises(InputError):

@@ -21,6 +21,11 @@ def test_frequencies_are_those_of_the_softmax():
         assert (_draw(Sampling(temperature, seed=1)) - expected).abs().max() < 0.03
 
 
+def test_no_temperature_is_too_small_to_divide_by():
+    for top_p in (1.0, 0.5, 1e-320):
+        assert _draw(Sampling(5e-324, top_p, seed=1), 5)[1] == 1
+
+
 def test_the_nucleus_is_the_smallest_set_that_reaches_top_p():
     chance = LOGITS.softmax(-1)  # in order: tokens 1, 3, 0, 4, 2
     inside = chance[1] + chance[3]

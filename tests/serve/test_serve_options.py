@@ -29,12 +29,14 @@ def refused(monkeypatch, capsys):
 def test_options_that_do_not_fit(refused, tiny_checkpoint, tmp_path):
     (tmp_path / "empty").write_text("")
     (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "broken").write_text("{% if %}")
     tiny = ("--model", tiny_checkpoint, "--system", "lru")
     for arguments, said in (
         (("--host", "0.0.0.0"), "--token-file"),
         (("--token", "two words"), "one word"),
         (("--token-file", tmp_path / "empty"), "one word"),
+        (("--token-file", tmp_path / "binary"), "one word"),
         (("--token-file", tmp_path / "none"), "No such file"),
         (("--token-file", tmp_path / "token", "--token", "x"), "one of them"),
         (("--host", "no.such.host.invalid", "--token", "x"), "choose another address"),
@@ -42,6 +44,8 @@ def test_options_that_do_not_fit(refused, tiny_checkpoint, tmp_path):
         (("--system", "lru", "--predictor", "x"), "makes no forecasts"),
         (("--batch", "0"), "batch"),
         (("--max-seconds", "nan"), "--max-seconds"),
+        (("--silent-seconds", "inf"), "--silent-seconds"),
+        (("--threads", "100000"), "--threads"),
         ((*tiny, "--chat-template", tmp_path / "broken"), "no Jinja template"),
         ((*tiny, "--residency", "0.1", "--batch", "2"), "a batch of 2"),
         ((*tiny, "--context", "10000"), r"[2, 512]"),

@@ -24,6 +24,7 @@ from seqmoe.harness.studies.pending import newest, pending, predictors_in, secon
 from seqmoe.harness.studies.progress import Estimate, SilentProgress, StudyProgress
 from seqmoe.harness.studies.record import SCHEMA, STUDIES, StudyRecord
 from seqmoe.harness.studies.sources import Source, find_sources
+from seqmoe.harness.workers import MOST_THREADS
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.study import StudyCell, StudySuite, trace_name
@@ -83,8 +84,8 @@ def run_study(
     cells: list[StudyCell] = list(study.suite.cells(profile, seed, None if traces is None else trace_name(traces)))
     if only:
         cells = choose(cells, only, study.kind.fields, study.kind.words)
-    if threads < 1:
-        raise InputError(f"--threads {threads}: must be at least 1")
+    if not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"--threads {threads}: must lie between 1 and {MOST_THREADS}")
     environment = fingerprint(home) | {"threads": threads}
     path = store_path(home.results, environment["host"], study.suite.name)
     told = progress or SilentProgress()
