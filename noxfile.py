@@ -222,8 +222,15 @@ def reproduce_all(session: nox.Session) -> None:
 
 
 @nox.session
+def api(session: nox.Session) -> None:
+    """The reference of every public module, from its docstrings, in reports/api."""
+    _prepare(session)
+    _write_api(session, ROOT / "reports" / "api")
+
+
+@nox.session
 def publish(session: nox.Session) -> None:
-    """The site that a Pages host takes, in reports/site: this machine's records and the published ones.
+    """What a Pages host takes, in reports/site: the site of this machine's and the published records, and the reference.
 
     Arguments after -- go to `seqmoe report`. A site that cannot be made leaves the last one alone.
     """
@@ -233,10 +240,17 @@ def publish(session: nox.Session) -> None:
     session.run("seqmoe", "table1", "--out", str(made), success_codes=[0, 1])
     folders = ("--results", "results", "--results", "results/published")
     session.run("seqmoe", "report", *folders, "--out", str(made), *session.posargs)
+    _write_api(session, made / "api")
     (made / ".nojekyll").touch()
     shutil.rmtree(site, ignore_errors=True)
     made.rename(site)
     session.log(f"written: {site / 'index.html'}")
+
+
+def _write_api(session: nox.Session, out: Path) -> None:
+    session.install("pdoc>=15")
+    rooms = sorted(f"seqmoe.{init.parent.name}" for init in ROOT.glob("seqmoe/*/__init__.py"))
+    session.run("pdoc", "--output-directory", str(out), "--no-show-source", "seqmoe", *rooms)
 
 
 def _runs(session: nox.Session, command: str) -> bool:
