@@ -230,7 +230,7 @@ def api(session: nox.Session) -> None:
 
 @nox.session
 def publish(session: nox.Session) -> None:
-    """What a Pages host takes, in reports/site: the site of this machine's and the published records, and the reference.
+    """What a Pages host takes, in reports/site: this machine's and the published records as a site, and the reference.
 
     Arguments after -- go to `seqmoe report`. A site that cannot be made leaves the last one alone.
     """
