@@ -26,7 +26,7 @@ _KIND = "mamba2"
 
 def predictor_path(home: Home) -> Path:
     """Where the predictor of the suite's traces lies, made or not."""
-    return home.work / ".predictors" / f"{SUITE}-{_dataset(home)}-{digest(_traces(home))}.safetensors"
+    return home.predictors / f"{SUITE}-{_dataset(home)}-{digest(_traces(home))}.safetensors"
 
 
 def train(home: Home) -> dict[str, Any]:
