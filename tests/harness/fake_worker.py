@@ -38,7 +38,8 @@ def serve(request, plan):
     behaviour = plan.get(cell["system"], "ok")
     if "log" in plan:
         with open(plan["log"], "a") as log:
-            log.write(json.dumps({"cell": cell, "pid": os.getpid(), "request": request}) + "\n")
+            mark = os.environ.get("SEQMOE_MARK")
+            log.write(json.dumps({"cell": cell, "pid": os.getpid(), "request": request, "mark": mark}) + "\n")
     emit(event="ready")
     time.sleep(plan.get("pause", 0))
     if behaviour == "crash":

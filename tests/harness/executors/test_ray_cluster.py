@@ -162,6 +162,20 @@ def test_an_interrupted_sweep_leaves_no_worker_and_goes_on_where_it_was(home, se
     assert again.written == 10 - len(kept) and kinds(again.records) == {"ok": 10}
 
 
+def test_a_runtime_environment_reaches_the_nodes_and_a_wrong_one_is_refused(home, served, cluster, with_card) -> None:
+    with_card()
+    path = home.work / "environment.toml"
+    for text, fault in (("pips = 1", "unknown key 'pips'; .*pip"), ("pip = 1", "not a runtime environment")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=fault):
+            run_suite(home, "demo", cluster=ClusterOptions(cluster.address, path))
+    path.write_text('env_vars = {SEQMOE_MARK = "given"}')
+    options = ClusterOptions(cluster.address, path, "card")
+    result = run_suite(home, "demo", only=["system=full"], launcher=FakeLauncher(home), cluster=options)
+    assert kinds(result.records) == {"ok": 2}
+    assert {line["mark"] for line in served()} == {"given"}
+
+
 def test_no_cluster_is_an_error_that_says_how_to_start_one(home) -> None:
     with pytest.raises(InputError, match="remote client is not supported"):
         run_suite(home, "demo", cluster=ClusterOptions("ray://127.0.0.1:10001"))

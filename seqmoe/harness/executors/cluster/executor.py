@@ -26,7 +26,7 @@ MOST_TRIES = 3
 _LOOK_SECONDS = 1.0
 # Beyond the time that a request may take on the node itself: its worker starts, loads and is ended.
 _GRACE_SECONDS = 120.0
-_BUSY_SECONDS = 30.0
+_BUSY_SECONDS = 60.0
 
 
 class Agents(Protocol):
@@ -173,7 +173,11 @@ class ClusterExecutor:
             yield post.run, self._failure(post, post.run, Status("hang", reason, "look at the node and its network"))
         elif post.run is None and seconds > _BUSY_SECONDS and not post.told:
             post.told = True
-            _log.warning("node %s is busy with other work of Ray; its cells wait until it is free", post.node.name)
+            _log.warning(
+                "node %s has not begun after %.0f s: other work of Ray holds it, or it starts slowly; its cells wait",
+                post.node.name,
+                seconds,
+            )
 
     def _given_up(self, lot: Lot, alive: list[Node]) -> Iterator[tuple[Run, Outcome]]:
         """Runs that no living node can serve: the one that was under way has failed, the others never began."""

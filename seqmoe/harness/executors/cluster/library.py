@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from seqmoe.spec.errors import InputError
+from seqmoe.spec.errors import InputError, nearest
 
 _CONNECT_SECONDS = 10.0
 
@@ -19,6 +19,7 @@ def require_ray() -> Any:
     try:
         import ray
         import ray.exceptions
+        import ray.runtime_env
         import ray.util.scheduling_strategies
     except ImportError as error:
         raise InputError(f"--executor ray: Ray cannot be imported ({error}); pip install 'seqmoe[ray]'") from None
@@ -34,6 +35,7 @@ def connected(address: str | None, runtime_env: Mapping[str, Any] | None) -> Ite
     ray, address = require_ray(), address or os.environ.get("RAY_ADDRESS") or None
     if address is not None and address != "auto":
         _check(address)
+    _check_environment(ray, runtime_env or {})
     try:
         ray.init(
             address=address or "auto",
@@ -59,6 +61,18 @@ def _check(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from None
+
+
+def _check_environment(ray: Any, table: Mapping[str, Any]) -> None:
+    """Raise `InputError` for what is no runtime environment; Ray itself lets unknown keys pass."""
+    known = sorted(ray.runtime_env.RuntimeEnv.known_fields)
+    for key in table:
+        if key not in known:
+            raise InputError(f"--ray-env: unknown key {key!r}; {nearest(key, known)}")
+    try:
+        ray.runtime_env.RuntimeEnv(**table)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"--ray-env: not a runtime environment of Ray: {error}") from None
 
 
 def _no_cluster(address: str | None, error: Exception) -> InputError:
