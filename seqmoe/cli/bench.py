@@ -40,6 +40,9 @@ def bench(
         str | None, typer.Option(metavar="replay:SRC", help="With --config: the traces to replay, or synthetic.")
     ] = None,
     layers: LayersOption = 0,
+    device: Annotated[
+        str, typer.Option(help="Where our own systems' measured cells run: cpu, or cuda for the first GPU.")
+    ] = "cpu",
     executor: Annotated[
         str, typer.Option(help="local: this machine, or ray: the nodes of a Ray cluster, see docs/sweeps.md.")
     ] = "local",
@@ -57,6 +60,7 @@ def bench(
     as_json: JsonFlag = False,
 ) -> None:
     """Run a suite's cells into records; interrupt it and run it again at will."""
+    from seqmoe.harness.gpu.needs import check_device
     from seqmoe.harness.progress import console_progress
     from seqmoe.harness.random_cells import RandomConfig
     from seqmoe.harness.runner import run_suite
@@ -79,6 +83,8 @@ def bench(
             raise InputError(f"--executor ray: study {study.suite.name!r} runs on this machine; leave it out")
         if config is not None:
             raise InputError(f"--config {config}: study {study.suite.name!r} runs no model")
+        if device != "cpu":
+            raise InputError(f"--device {device}: study {study.suite.name!r} runs no system; leave it out")
         if predictor is not None:
             raise InputError(f"--predictor {predictor}: study {study.suite.name!r} makes its own")
         again += [] if traces is None else ["--traces", traces]
@@ -92,9 +98,13 @@ def bench(
         shared["random"] = RandomConfig(config, source, layers)
         again += ["--config", config, "--weights", "random", "--routing", f"replay:{source}"]
         again += ["--layers", str(layers)] if layers else []
-    if cluster is not None:
+    if cluster is None:
+        check_device(device)
+    else:
         again += cluster_arguments(cluster)
+    again += ["--device", device] if device != "cpu" else []
     shared |= {"traces": traces, "predictor": predictor, "progress": console_progress(), "cluster": cluster}
+    shared |= {"device": device}
     result = run_suite(home, suite, repeats=repeat, **shared)
     _print(result, suite, profile, again, dry_run, as_json)
 

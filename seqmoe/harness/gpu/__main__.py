@@ -13,7 +13,7 @@ from typing import Any
 from seqmoe.core.driver import CudaError, Gpus, NoGpu, probe
 from seqmoe.harness.fingerprint import fingerprint
 from seqmoe.harness.gpu.children import NotHere, StepFailed
-from seqmoe.harness.gpu.needs import first_usable
+from seqmoe.harness.gpu.needs import NEEDS, first_usable
 from seqmoe.harness.gpu.record import CHECKS, SCHEMA, CheckRecord, checks_path
 from seqmoe.harness.gpu.steps import STEPS, Step
 from seqmoe.harness.record import OK, Status
@@ -23,6 +23,7 @@ from seqmoe.spec.paths import Home, find_home
 
 # How a step ends that lacks something on this machine.
 _ABSENT = "not_installed"
+_HOST_MEMORY = "45 GB of free host memory for the sizes of Qwen3-30B-A3B"
 
 
 def main(
@@ -47,7 +48,7 @@ def main(
         return 0
     gpu = first_usable(probe() if found is None else found)
     if isinstance(gpu, str):
-        print(gpu)
+        print(f"nox -s gpu needs {NEEDS}, and {_HOST_MEMORY}; here: {gpu}")
         return 0
     home = home or find_home()
     environment = fingerprint(home)

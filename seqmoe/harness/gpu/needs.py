@@ -1,31 +1,40 @@
-"""Whether this machine can run the CUDA runtime, and what it needs if not, in one line."""
+"""Whether this machine can run the CUDA runtime, and what it lacks if not, in a line."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
 
-from seqmoe.core.driver import Gpu, Gpus, NoGpu
+from seqmoe.core.driver import Gpu, Gpus, NoGpu, probe
+from seqmoe.harness.devices import CPU, GPU
+from seqmoe.spec.errors import InputError, nearest
 
 CAPABILITY = (8, 0)
 NEEDS = (
-    "nox -s gpu needs an NVIDIA GPU of compute capability 8.0 or newer that reads host memory in place, its driver, a "
-    "CUDA build of PyTorch, and 45 GB of free host memory for the sizes of Qwen3-30B-A3B"
+    "an NVIDIA GPU of compute capability 8.0 or newer that reads host memory in place, its driver, and a CUDA build of "
+    "PyTorch"
 )
 
 
+def check_device(device: str) -> None:
+    """Raise `InputError` for a device on which our own systems cannot run here."""
+    if device not in (CPU, GPU):
+        raise InputError(f"--device {device!r} is unknown; {nearest(device, (CPU, GPU))}")
+    if device == GPU and isinstance(missing := first_usable(probe()), str):
+        raise InputError(f"--device {device}: needs {NEEDS}; here: {missing}")
+
+
 def first_usable(found: Gpus | NoGpu) -> Gpu | str:
-    """The GPU to use: the first, as PyTorch counts them; or why there is none, with what is needed."""
+    """The GPU to use: the first, as PyTorch counts them; or why there is none."""
     if isinstance(found, NoGpu):
-        return f"{NEEDS}; here: {found.reason}"
+        return found.reason
     gpu = found.devices[0]
     if gpu.compute_capability < CAPABILITY:
         had = ".".join(map(str, gpu.compute_capability))
-        return f"{NEEDS}; here: {gpu.name} has compute capability {had}"
+        return f"{gpu.name} has compute capability {had}"
     if not gpu.maps_host_memory:
-        return f"{NEEDS}; here: {gpu.name} does not read host memory in place"
-    missing = missing_packages()
-    return f"{NEEDS}; here: {missing}" if missing else gpu
+        return f"{gpu.name} does not read host memory in place"
+    return missing_packages() or gpu
 
 
 def missing_packages() -> str:

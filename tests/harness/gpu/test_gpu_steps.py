@@ -56,6 +56,17 @@ def test_without_a_gpu_it_says_in_one_line_what_it_needs(found, words, home, abl
     assert "host memory" in line and "driver" in line
 
 
+def test_a_sweep_is_told_what_its_device_lacks_before_it_starts(monkeypatch, able) -> None:
+    monkeypatch.setattr(needs, "probe", lambda: NoGpu("no CUDA driver"))
+    with pytest.raises(InputError, match=r"--device cuda: needs an NVIDIA GPU.*here: no CUDA driver"):
+        needs.check_device("cuda")
+    with pytest.raises(InputError, match="--device 'gpu' is unknown"):
+        needs.check_device("gpu")
+    monkeypatch.setattr(needs, "probe", lambda: FOUND)
+    needs.check_device("cuda")
+    needs.check_device("cpu")
+
+
 def test_a_gpu_without_the_packages_for_it_is_told_which(monkeypatch, home, capsys) -> None:
     monkeypatch.setattr(needs.importlib.metadata, "version", lambda name: "2.13.0+cpu")
     assert main([], FOUND, home) == 0
