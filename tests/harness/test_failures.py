@@ -10,7 +10,7 @@ import pytest
 from harness_samples import FakeLauncher, cell, record
 
 from seqmoe import __main__ as command
-from seqmoe.harness import runner
+from seqmoe.harness.executors import site
 from seqmoe.harness.failures import failed_cells, failure_line
 from seqmoe.harness.record import Status
 
@@ -52,7 +52,7 @@ def test_an_obstacle_or_a_later_result_is_no_failure() -> None:
 def test_bench_counts_failed_cells_and_its_own_advice_works(home, monkeypatch, capsys) -> None:
     monkeypatch.chdir(home.work)
     behaviour = {"lru": "oom"}
-    monkeypatch.setattr(runner, "HomeLauncher", lambda home, environment, replays: FakeLauncher(home, behaviour))
+    monkeypatch.setattr(site, "HomeLauncher", lambda home, environment, replays: FakeLauncher(home, behaviour))
 
     def bench(*arguments):
         monkeypatch.setattr(sys, "argv", ["seqmoe", "bench", *arguments, "--json"])
