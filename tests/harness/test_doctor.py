@@ -10,11 +10,12 @@ import pytest
 
 from seqmoe import __main__ as command
 from seqmoe.core.driver import Bandwidth, Gpu, Gpus, NoGpu, PcieLink
-from seqmoe.harness.doctor import examination
+from seqmoe.harness.doctor import examination, lanes
 from seqmoe.harness.doctor.examination import examine
 from seqmoe.harness.doctor.gpus import gpu_state, nearest_profile
 from seqmoe.harness.doctor.suites import suite_states
 from seqmoe.harness.fingerprint import fingerprint
+from seqmoe.harness.gpu import needs
 from seqmoe.spec.paths import find_home
 
 GIB = 2**30
@@ -85,6 +86,14 @@ def test_a_gpu_is_described_as_the_driver_and_the_copies_tell(with_card):
     fits = {fit.model: fit for fit in gpu.models}
     assert 1.0 in fits["reference"].residencies
     assert fits["deepseek-v4-flash"].largest < 1
+
+
+def test_our_own_systems_run_on_a_gpu_that_lacks_nothing(clone, monkeypatch):
+    monkeypatch.setattr(needs, "missing_packages", lambda: "")
+    able, old = (lanes.lane_states(clone, machine_with(card), [])[-1]
+                 for card in (CARD, dataclasses.replace(CARD, compute_capability=(7, 5))))  # fmt: skip
+    assert able.ready and "--device cuda" in able.gives and able.needs == ()
+    assert not old.ready and "compute capability 7.5" in old.needs[0].reason
 
 
 def test_measured_cells_of_wrapped_systems_move_to_the_gpu(with_card, without):

@@ -59,7 +59,7 @@ def examine(
         pinned=pinned(),
         no_gpu=told.reason if isinstance(told, NoGpu) else "",
         gpus=gpus,
-        lanes=tuple(lane_states(home, environment, told, baselines)),
+        lanes=tuple(lane_states(home, told, baselines)),
         suites=tuple(suite_states(home, environment)),
         baselines=baselines,
     )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from seqmoe.core.driver import Gpus, NoGpu
-from seqmoe.harness.devices import GPU, Devices
 from seqmoe.harness.doctor.suites import Need
+from seqmoe.harness.gpu.needs import first_usable, missing_packages
 from seqmoe.harness.models import checkpoint_folder
 from seqmoe.harness.overview import Overview
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
-from seqmoe.spec.suite import Cell
 
 CPU_LANE, EMULATED, SIMULATED, GPU_LANE = LANES = ("measured CPU", "emulated", "simulated", "measured GPU")
 
@@ -39,9 +37,7 @@ class BaselineState:
     overview: Overview
 
 
-def lane_states(
-    home: Home, environment: Mapping[str, Any], gpus: Gpus | NoGpu, baselines: Sequence[BaselineState]
-) -> list[LaneState]:
+def lane_states(home: Home, gpus: Gpus | NoGpu, baselines: Sequence[BaselineState]) -> list[LaneState]:
     """All four, in the order of `LANES`."""
     missing = _reference_missing(home)
     running = [baseline.overview.name for baseline in baselines if baseline.runs]
@@ -60,11 +56,11 @@ def lane_states(
             _needed(missing),
         ),
         LaneState(SIMULATED, True, "every system of the paper on every GPU of suites/hardware, in virtual time"),
-        _gpu_lane(home, environment, gpus, running),
+        _gpu_lane(gpus, running),
     ]
 
 
-def _gpu_lane(home: Home, environment: Mapping[str, Any], gpus: Gpus | NoGpu, running: Sequence[str]) -> LaneState:
+def _gpu_lane(gpus: Gpus | NoGpu, running: Sequence[str]) -> LaneState:
     if isinstance(gpus, NoGpu):
         return LaneState(
             GPU_LANE,
@@ -76,18 +72,14 @@ def _gpu_lane(home: Home, environment: Mapping[str, Any], gpus: Gpus | NoGpu, ru
                 Need("the paper's cells on that GPU", "seqmoe bench fig6 --profile full", 0),
             ),
         )
+    usable = first_usable(gpus)
+    given = [] if isinstance(usable, str) else ["our own systems, by `seqmoe bench SUITE --device cuda`"]
+    given += [f"wrapped systems that are installed: {', '.join(running)}"] if running else []
     needs: tuple[Need, ...] = ()
-    if not _own_on_gpu(home, environment):
-        needs = (Need("our own systems compute on the CPU in this version; the wrapped ones use the GPU", "", 0),)
-    if "+cpu" in str(environment["packages"].get("torch", "")):
-        needs += (Need("this PyTorch is built for the CPU", "pip install --force-reinstall torch 'seqmoe[cuda]'", 0),)
-    gives = f"wrapped systems that are installed: {', '.join(running)}" if running else ""
-    return LaneState(GPU_LANE, bool(running) or not needs, gives, needs)
-
-
-def _own_on_gpu(home: Home, environment: Mapping[str, Any]) -> bool:
-    cell = Cell("doctor", "doctor", "seqmoe", "reference", "measured", 0.45, 1, "mixed", 1, 8)
-    return Devices(home, environment).of(cell) == GPU
+    if isinstance(usable, str):
+        command = "pip install --force-reinstall torch 'seqmoe[cuda]'" if usable == missing_packages() else ""
+        needs = (Need(f"our own systems: {usable}", command, 0),)
+    return LaneState(GPU_LANE, bool(given), "; ".join(given), needs)
 
 
 def _reference_missing(home: Home) -> Need | None:
