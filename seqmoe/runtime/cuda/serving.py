@@ -65,6 +65,8 @@ class CudaServer:
             raise MemoryError(f"host_pinned: {error}") from None
 
     def _run(self, request: Request, spec: SystemSpec, emit: Emit) -> None:
+        if request.options.link_ratio is not None:
+            raise InputError("a cell with a link imitates one on a CPU; a GPU has its own: leave `link` out")
         engine = self._load(request)
         works = self._works(request)
         length = max(len(work.prompts[0]) for work in works) + request.decode_tokens

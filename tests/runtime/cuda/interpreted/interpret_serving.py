@@ -106,6 +106,8 @@ def test_predictors_of_a_cpu_and_unequal_prompts_are_refused(tmp_path) -> None:
     table["random"]["predictor"] = "previous"
     with pytest.raises(InputError, match=r"runs on a CPU only; the CUDA runtime takes one of kind"):
         serve(server, table, execution_on_device(system("seqmoe"), ""))
+    with pytest.raises(InputError, match="leave `link` out"):
+        serve(server, table | {"options": {"link_ratio": 0.9}}, execution_on_device(system("lru"), ""))
     with pytest.raises(InputError, match="prompts of different lengths"):
         serving._work([((1, 2), None), ((1,), None)])
     assert replace(system("lru"), execution="eager") == execution_on_device(system("lru"), "eager")
