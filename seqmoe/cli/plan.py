@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def plan(
     gpu: Annotated[str, typer.Option(help="A name of suites/hardware, or its beginning.")],
     model: Annotated[str, typer.Option(help="A name of suites/models, or its beginning.")],
-    batch: Annotated[int, typer.Option(min=1, help="Requests that run together.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=256, help="Requests that run together.")] = 1,
     ram: Annotated[float | None, typer.Option(help="The host's memory in GB, to check that the experts fit.")] = None,
     decode_tokens: Annotated[int, typer.Option(min=1, help="Tokens that each request decodes.")] = 576,
     as_json: JsonFlag = False,

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from seqmoe.cli.base import JsonFlag, app, err, out, print_json
+from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
     from seqmoe.harness.emulated_lane import EmulatedPoint
@@ -25,7 +26,7 @@ def simulate_cell(
     gpu: Annotated[str, typer.Option(help="A name of suites/hardware.")],
     system: Annotated[str, typer.Option(help="One of our systems, or a baseline by its name in the paper.")] = "seqmoe",
     residency: Annotated[float, typer.Option(help="Share of all experts on the device.")] = 0.45,
-    batch: Annotated[int, typer.Option(min=1, help="Requests that run together.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=256, help="Requests that run together.")] = 1,
     decode_tokens: Annotated[int, typer.Option(min=1, help="Tokens that each decodes.")] = 576,
     seed: Annotated[int, typer.Option(min=0, help="Of the synthetic routing.")] = 0,
     as_json: JsonFlag = False,
@@ -37,6 +38,8 @@ def simulate_cell(
     from seqmoe.spec.model import load_model
     from seqmoe.spec.paths import find_home
 
+    if not 0 < residency <= 1:
+        raise InputError(f"--residency {residency:g}: must lie in (0, 1], for example 0.45")
     home = find_home()
     simulator = Simulator(home, load_calibration(home), seed)
     held = 1.0 if system in ("full", "eager", "sync") else residency

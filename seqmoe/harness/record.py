@@ -148,7 +148,7 @@ def table_of(line: str, where: str) -> dict[str, Any]:
     """The JSON object of one line of any kind of record, or `InputError`."""
     try:
         table = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not a JSON line ({error}); repair or remove it") from None
     if not isinstance(table, dict):
         raise InputError(f"{where}: expected a JSON object, got {line[:40]!r}")

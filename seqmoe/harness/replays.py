@@ -83,9 +83,8 @@ class Replays:
         wanted = cell.prompts + (len(steps) > 1)
         if len(drawn) < wanted:
             raise InputError(
-                f"{cell.prompts} requests of {cell.decode_tokens} tokens: "
-                f"the traces {cell.dataset!r} have {len(usable)} "
-                "held-out sequences that long"
+                f"{wanted} requests of {cell.decode_tokens} tokens, one of them to warm up: "
+                f"the traces {cell.dataset!r} have {len(usable)} held-out sequences that long"
             )
         return tuple(drawn[: cell.prompts]), drawn[cell.prompts] if len(steps) > 1 else None
 

@@ -38,6 +38,8 @@ from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import REPLAY, Cell, Suite
 
 _log = logging.getLogger(__name__)
+# A plan lists every run.
+_MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,9 @@ def run_suite(
     check_cells(home, suite, cells)
     cells = choose(cells, only) if only else cells
     count = found.profile[profile].repeats if repeats is None else repeats
-    if count < 1 or not 1 <= threads <= MOST_THREADS:
-        raise InputError(f"--repeat {count}, --threads {threads}: must be at least 1, threads at most {MOST_THREADS}")
+    for option, number, most in (("--repeat", count, _MOST_REPEATS), ("--threads", threads, MOST_THREADS)):
+        if not 1 <= number <= most:
+            raise InputError(f"{option} {number}: must lie between 1 and {most}")
     environment = fingerprint(home) | {"threads": threads} | ({OWN_DEVICE: device} if device != CPU else {})
     if not any(cell.routing == REPLAY for cell in cells):
         for option, given in (("--traces", traces), ("--predictor", predictor)):

@@ -198,7 +198,7 @@ def _aside(path: Path, number: int) -> Path:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

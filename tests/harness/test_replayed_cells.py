@@ -62,7 +62,7 @@ def test_requests_are_held_out_long_enough_and_the_same_for_every_system(home, f
     assert len(chosen) == 2 and {*chosen, warm_up} <= test and warm_up not in chosen
     assert all(index % 2 == 0 for index in (*chosen, warm_up)), "the others have 20 steps"
     assert found.requests(replayed(system="lru", predictor="", residency=0.5)) == (chosen, warm_up)
-    with pytest.raises(InputError, match=r"50 requests of 25 tokens: .* held-out sequences that long"):
+    with pytest.raises(InputError, match=r"51 requests of 25 tokens, one .*: .* held-out sequences that long"):
         found.requests(replayed(prompts=50))
 
 

@@ -238,6 +238,7 @@ def test_a_killed_cell_is_tried_once_more_and_then_left_alone(home) -> None:
     [
         {"profile": "quik"},
         {"repeats": 0},
+        {"repeats": 10**11},
         {"threads": 0},
         {"threads": 100_000},
         {"only": ["nothing"]},

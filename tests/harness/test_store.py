@@ -106,6 +106,14 @@ def test_a_corrupt_line_in_the_middle_is_an_error_with_file_and_line(path) -> No
     assert len(path.read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000])
+def test_what_no_reader_of_json_takes_is_refused_with_file_and_line(path, value) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(f'{{"schema":1,"seconds":{value}}}\n{to_json(record())}\n')
+    with pytest.raises(InputError, match=rf"{path.name}:1: not a JSON line"):
+        read_records(path)
+
+
 def test_a_line_of_a_newer_version_is_refused_and_left_where_it_is(path) -> None:
     written(path, record())
     newer = json.dumps(json.loads(to_json(record())) | {"schema": 99})

@@ -34,6 +34,15 @@ def test_wrong_names_are_refused() -> None:
         run("simulate", "cell", "--model", "reference", "--gpu", "rtx4090")
 
 
+def test_a_residency_that_cannot_be_is_refused() -> None:
+    cell = ("simulate", "cell", "--model", "gpt-oss-120b-mxfp4", "--gpu", "rtx4090")
+    for residency, system in (("nan", "seqmoe"), ("0", "lru"), ("2", "llama.cpp")):
+        with pytest.raises(InputError, match=rf"--residency {residency}: must lie in"):
+            run(*cell, "--system", system, "--residency", residency)
+    with pytest.raises(InputError, match=r"0 slots cannot hold the 4 experts"):
+        run(*cell, "--residency", "1e-9")
+
+
 def test_a_plan_answers_only_for_what_is_declared() -> None:
     for arguments, message in (
         (("--gpu", "rtx4091", "--model", "qwen3-30b"), "did you mean 'rtx4090'"),

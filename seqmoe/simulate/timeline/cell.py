@@ -14,6 +14,7 @@ from seqmoe.simulate.timeline.split import background_link, prices, shares
 from seqmoe.simulate.timeline.systems import SimulatedSystem, simulated_system
 from seqmoe.simulate.timeline.workload import Workload, synthetic_workload
 from seqmoe.spec.calibration import Calibration
+from seqmoe.spec.errors import InputError
 from seqmoe.spec.hardware import HardwareProfile
 from seqmoe.spec.model import Model
 from seqmoe.spec.paths import Home
@@ -117,7 +118,10 @@ class Simulator:
         rate = round(link, 6) if row.prefetches else 0.0
         key = (model.name, row.policy, row.history, residency, batch, rate, settings)
         if key not in self._counts:
-            model.geometry.slots(residency, batch)
+            try:
+                model.geometry.slots(residency, batch)
+            except ValueError as error:
+                raise InputError(str(error)) from None
             self._counts[key] = step_counts(work, row.policy, residency, link, row.history)
         return self._counts[key]
 
