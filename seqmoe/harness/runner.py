@@ -196,8 +196,9 @@ class Sweep:
     def _end(self, run: Run, outcome: Outcome) -> None:
         cell, observations = run.cell, outcome.observations
         environment = self._environment(cell, outcome)
-        # Other hosts may round otherwise: an answer is held to full load of its own.
-        known, model = self._stores.of(environment["host"]).records, model_digest(environment)
+        # Other hosts and devices may round otherwise: an answer is held to full load of its own.
+        known = same_answer.of_device(self._stores.of(environment["host"]).records, environment.get("device"))
+        model = model_digest(environment)
         status = same_answer.verdict(cell, outcome.status, observations, known, model)
         record = self._record(run, outcome, link_check.verdict(cell, status, observations), environment)
         if not record.status.ok and not link_check.may_pass_later(record):

@@ -37,6 +37,11 @@ def workload(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _WORKLOAD)
 
 
+def of_device(records: Iterable[Record], device: str | None) -> list[Record]:
+    """The records that were made on such a device: others may round otherwise, and hold weights in another type."""
+    return [record for record in records if record.environment.get("device") == device]
+
+
 def full_load(records: Iterable[Record], cell: Cell, model: str | None) -> Record | None:
     """The newest full-load result of the cell's workload on the weights of digest ``model``, in whichever lane.
 

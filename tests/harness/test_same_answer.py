@@ -7,7 +7,7 @@ from harness_samples import record, timed
 
 from seqmoe.harness.metrics import Missing
 from seqmoe.harness.record import Status
-from seqmoe.harness.same_answer import Answer, compare, full_load, verdict
+from seqmoe.harness.same_answer import Answer, compare, full_load, of_device, verdict
 
 
 def on(digest):
@@ -50,6 +50,11 @@ def test_full_load_in_the_cells_own_mode_goes_before_a_newer_one_in_another() ->
     assert full_load([graph, sync], said([1], execution="graph").cell, "a") is graph
     assert full_load([sync, graph], said([1], execution="graph").cell, "a") is graph
     assert full_load([graph, sync], said([1], execution="eager").cell, "a") is sync
+
+
+def test_full_load_on_another_device_is_no_reference() -> None:
+    cpu, cuda = (said([1], system="full", residency=1.0, environment=on("a") | {"device": d}) for d in ("cpu", "cuda"))
+    assert of_device([cpu, cuda], "cpu") == [cpu] and of_device([cpu, cuda], "cuda") == [cuda]
 
 
 def test_full_load_on_other_weights_is_no_reference() -> None:
