@@ -40,6 +40,7 @@ RANDOM = ("--config", "qwen3-30b-a3b-fp8", "--weights", "random")
         (["generate", *RANDOM, "--routing", "replay:x", "--host", "disk"], "--host disk: random weights come from no"),
         (["generate", "--config", "qwen3", "--weights", "random", "--routing", "replay:x"], "'qwen3' is not declared"),
         (["bench", "fig8", *RANDOM, "--routing", "replay:synthetic"], "study 'fig8' runs no model"),
+        (["bench", "sizes", "--routing", "replay:synthetic"], "--routing replay:synthetic: belongs to --config NAME"),
         (["bench", "sizes", *RANDOM], "random weights need --routing replay:SRC"),
         (["bench", "sizes", *RANDOM, "--routing", "replay:x", "--traces", "y"], "names the traces already"),
     ],

@@ -73,6 +73,10 @@ def bench(
     shared: dict[str, Any] = {"profile": profile, "only": only or [], "seed": seed, "threads": threads}
     shared |= {"resume": resume, "dry_run": dry_run}
     source = random_source(config, weights, routing, layers)
+    if config is None and routing is not None:
+        raise InputError(
+            f"--routing {routing}: belongs to --config NAME; traces of a suite's own are given as --traces"
+        )
     again = ["--seed", str(seed)] if seed else []
     if study is not None:
         if repeat is not None:
