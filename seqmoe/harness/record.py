@@ -91,6 +91,8 @@ class Record:
     def __post_init__(self) -> None:
         if self.repeat < 0:
             raise ValueError(f"repeat = {self.repeat}: counted from 0")
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"seconds = {self.seconds}: must be a time")
         _check_cell(self.cell, self.cell_key)
         _check_environment(self.environment)
         if self.status.ok and self.cell.lane in _TIMED_LANES:

@@ -103,6 +103,7 @@ def test_a_value_of_the_wrong_kind_is_refused(key, value) -> None:
         (("environment", "load_average"), None, "load_average = None"),
         (("environment", "weights"), "gone", "weights = 'gone'"),
         (("observations", "prompts", 0, "tokens", 0), 2**40, "tokens"),
+        (("seconds",), float("nan"), "seconds = nan"),
         (("observations", "prompts", 0, "token_ns", 3), 2**70, "time stamps"),
     ],
 )
@@ -145,4 +146,4 @@ def test_a_failure_needs_a_known_kind_and_a_reason() -> None:
 
 def test_infinities_do_not_reach_the_file() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        to_json(dataclasses.replace(record(), seconds=float("inf")))
+        to_json(record(environment={"unknown": float("inf")}))
