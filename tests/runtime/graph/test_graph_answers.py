@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from family_models import CONFIGS, save_tiny
+from torch._inductor import config as inductor_config
 
 from seqmoe.predictor.first_order import FirstOrder
 from seqmoe.runtime.batching import BatchSession
@@ -175,10 +176,11 @@ def test_a_family_that_cannot_be_compiled_is_refused_by_name(tiny_checkpoint, tm
 
 
 def test_a_missing_compiler_is_named(engine, monkeypatch):
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
     monkeypatch.setattr(engine, "_compiled", None)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(InputError, match=r"none was found: install g\+\+"):
+    # Undone by PyTorch itself: monkeypatch leaves this setting hidden from the tests that follow.
+    nowhere = inductor_config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with nowhere, pytest.raises(InputError, match=r"none was found: install g\+\+"):
         engine.place(dataclasses.replace(system("full"), execution="graph"), 1.0, None, None)
 
 
