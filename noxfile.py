@@ -248,7 +248,7 @@ def publish(session: nox.Session) -> None:
 
 
 def _write_api(session: nox.Session, out: Path) -> None:
-    session.install("pdoc>=15")
+    session.install("pdoc", "-c", str(CONSTRAINTS))
     rooms = sorted(f"seqmoe.{init.parent.name}" for init in ROOT.glob("seqmoe/*/__init__.py"))
     session.run("pdoc", "--output-directory", str(out), "--no-show-source", "seqmoe", *rooms)
 

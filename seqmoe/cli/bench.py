@@ -123,7 +123,7 @@ def _run_study(home: Home, study: Study, traces: str | None, shared: dict[str, A
 def _print(
     result: SweepResult | StudyResult, suite: str, profile: str, again: list[str], dry_run: bool, as_json: bool
 ) -> None:
-    from seqmoe.harness.failures import failure_line
+    from seqmoe.harness.failures import failure_line, obstacle_lines
 
     to_run = result.to_run
     if dry_run:
@@ -132,6 +132,8 @@ def _print(
     waiting = f", {len(to_run)} to run{_total(result)}" if dry_run else ""
     told = f"{counted(len(result.cells), 'cell')}, {counted(result.written, 'new record')}{waiting}"
     err.print(f"{told}: {result.path}", soft_wrap=True)
+    for line in obstacle_lines(record.status for record in result.records):
+        err.print(line, soft_wrap=True, highlight=False, markup=False)
     if result.failed:
         line = failure_line(result.failed, result.tried, suite, profile, again)
         err.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -23,6 +23,8 @@ def cluster_options(
     if executor not in _EXECUTORS:
         raise InputError(f"--executor {executor}: unknown; {nearest(executor, _EXECUTORS)}")
     if executor == "ray":
+        if address == "":
+            raise InputError("--ray-address: is empty; give HOST:PORT of the head, or leave it out")
         require_ray()
         return ClusterOptions(address, runtime_env, hardware or "")
     for option, value in (("--ray-address", address), ("--ray-env", runtime_env), ("--hardware", hardware)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from seqmoe.harness.record import Record, Status
@@ -47,6 +48,14 @@ def failed_cells(cells: Iterable[Cell], records: Iterable[Record]) -> tuple[Cell
     return tuple(
         cell for cell in cells if cell.key in last and not last[cell.key].ok and last[cell.key].kind not in OBSTACLES
     )
+
+
+def obstacle_lines(statuses: Iterable[Status], most: int = 3) -> list[str]:
+    """Why cells could not start here, the most frequent reasons first."""
+    reasons = Counter(str(status) for status in statuses if status.kind in OBSTACLES)
+    lines = [f"{count} not run: {reason}" for reason, count in reasons.most_common(most)]
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(most))
+    return lines + ([f"{rest} more not run, for {len(reasons) - most} other reasons"] if rest else [])
 
 
 def failure_line(

@@ -11,7 +11,7 @@ from harness_samples import FakeLauncher, cell, record
 
 from seqmoe import __main__ as command
 from seqmoe.harness.executors import site
-from seqmoe.harness.failures import failed_cells, failure_line
+from seqmoe.harness.failures import failed_cells, failure_line, obstacle_lines
 from seqmoe.harness.record import Status
 
 A, B, C = (cell(residency=share) for share in (0.25, 0.5, 0.75))
@@ -47,6 +47,14 @@ def test_an_obstacle_or_a_later_result_is_no_failure() -> None:
     ]
     cells = [item.cell for item in records[:3]]
     assert failed_cells(cells, records) == (cells[0],)
+
+
+def test_what_could_not_start_is_told_by_its_reason_the_most_frequent_first() -> None:
+    no_gpu, no_traces = Status("unsupported", "needs a GPU"), Status("not_installed", "the traces are not here")
+    statuses = [no_traces, no_gpu, no_gpu, Status("crash", "r"), Status("ok")]
+    assert obstacle_lines(statuses) == [f"2 not run: {no_gpu}", f"1 not run: {no_traces}"]
+    assert obstacle_lines(statuses, most=1)[1:] == ["1 more not run, for 1 other reasons"]
+    assert obstacle_lines(statuses[3:]) == []
 
 
 def test_bench_counts_failed_cells_and_its_own_advice_works(home, monkeypatch, capsys) -> None:
