@@ -57,7 +57,7 @@ def test_without_a_gpu_three_lanes_are_there_and_the_fourth_says_what_it_needs(w
     }  # fmt: skip
     needs = lane(without, "measured GPU").needs
     assert needs[0].reason == "no CUDA driver"
-    assert "seqmoe bench fig6 --profile full" in [need.command for need in needs]
+    assert "seqmoe bench fig6 --profile full --device cuda" in [need.command for need in needs]
 
 
 def test_every_suite_of_the_repository_is_listed_and_none_is_wrong(without, clone):

@@ -69,7 +69,7 @@ def _gpu_lane(gpus: Gpus | NoGpu, running: Sequence[str]) -> LaneState:
             (
                 Need(gpus.reason, "", 0),
                 Need("an NVIDIA GPU with its driver; then this command says what fits it", "seqmoe doctor", 0),
-                Need("the paper's cells on that GPU", "seqmoe bench fig6 --profile full", 0),
+                Need("the paper's cells on that GPU", "seqmoe bench fig6 --profile full --device cuda", 0),
             ),
         )
     usable = first_usable(gpus)
