@@ -130,12 +130,16 @@ def _systems(found: Answer) -> Table:
 
 
 def _command(found: Answer) -> str:
+    from seqmoe.harness.selection import find_suite
+    from seqmoe.spec.paths import find_home
     from seqmoe.spec.system import SYSTEMS
 
     best, asked = found.best, found.question
     if best is None:
         return ""
-    if best.system not in SYSTEMS:
-        return f"seqmoe bench fig6 --profile full --only 'system={best.system},model={asked.model.name}'"
+    ours = best.system in SYSTEMS
+    if not ours or asked.model.name in {cell.model for cell in find_suite(find_home(), "fig6").cells("full")}:
+        device = " --device cuda" if ours else ""
+        return f"seqmoe bench fig6 --profile full{device} --only 'system={best.system},model={asked.model.name}'"
     held = "" if best.system == "full" else f" --residency {best.residency:.3f} --host pinned"
     return f"seqmoe generate --model {asked.model.name} --system {best.system}{held} --dtype auto --prompt TEXT"
