@@ -9,8 +9,10 @@ from seqmoe.spec.model import Model
 
 # Those that the paper's figures have; 1.0 is full load.
 RESIDENCIES = (0.15, 0.25, 0.35, 0.45, 1.0)
-# What a context, its libraries and workspaces take of a GPU: an assumption, since it differs by driver.
-RESERVE_BYTES = 1 << 30
+# The rest of a GPU is for its context, graphs and activations: an assumption, the simulator's as well.
+USABLE = 0.9
+# A prompt as in the paper's time to first token and an output of its middle length.
+TOKENS = 1024 + 576
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,15 @@ class Fit:
     reason: str = ""
 
 
-def fit(model: Model, device: int, host: int, tokens: int = 2048, batch: int = 1) -> Fit:
+def fit(model: Model, device: int, host: int, tokens: int = TOKENS, batch: int = 1) -> Fit:
     """How much of a model fits into ``device`` bytes of GPU memory and ``host`` bytes of pinned host memory.
 
-    The GPU holds the non-experts, the slots, the predictor, and the caches of ``batch`` requests of
-    ``tokens`` tokens, besides `RESERVE_BYTES`. Full load needs no pool on the host.
+    `USABLE` of the GPU holds the non-experts, the slots, the predictor, and the caches of ``batch`` requests of
+    ``tokens`` tokens. Full load needs no pool on the host.
     """
     geometry = model.geometry
     decoding = model.decoding
-    fixed = model.non_expert_bytes + RESERVE_BYTES
+    fixed = model.non_expert_bytes + math.ceil((1 - USABLE) * device)
     if decoding is not None:
         fixed += decoding.predictor_bytes + decoding.cached_bytes * tokens * batch
     pool = geometry.total_experts * model.expert_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqmoe.spec.fitting import RESERVE_BYTES, fit
+from seqmoe.spec.fitting import TOKENS, USABLE, fit
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import find_home
 
@@ -20,8 +20,8 @@ def test_the_papers_model_on_the_papers_gpu(qwen):
     found = fit(qwen, 24 * GIB, 120 * GIB)
     # 6,144 experts of 4,718,592 bytes: 27 GiB. 24 GiB hold 3 less: non-experts, predictor, cache and the reserve.
     assert found.residencies == (0.15, 0.25, 0.35, 0.45)
-    fixed = 2_176_217_088 + RESERVE_BYTES + 120_000_000 + 98_304 * 2048
-    assert found.largest == int((24 * GIB - fixed) // 4_718_592 / 6144 * 1e4) / 1e4
+    fixed = 2_176_217_088 + 120_000_000 + 98_304 * TOKENS
+    assert found.largest == int((USABLE * 24 * GIB - fixed) // 4_718_592 / 6144 * 1e4) / 1e4
     assert found.host_bytes == 6144 * 4_718_592
     assert 24 * GIB - 4_718_592 < found.device_bytes <= 24 * GIB
 
@@ -33,7 +33,7 @@ def test_what_the_gpu_holds_whole_needs_no_pool_on_the_host(qwen):
 
 def test_too_small_a_host_and_too_small_a_gpu_are_told_apart(qwen):
     assert fit(qwen, 24 * GIB, 16 * GIB).reason == "host memory: 27.0 GiB are needed, 16.0 GiB are there"
-    little = fit(qwen, 3 * GIB, 120 * GIB)
+    little = fit(qwen, 2 * GIB, 120 * GIB)
     assert little.reason.startswith("GPU memory: ") and little.largest == 0 and little.residencies == ()
 
 
@@ -51,7 +51,7 @@ def test_a_cache_counts_whole_however_little_of_it_attention_reads():
 
 
 def test_a_batch_needs_as_many_slots_as_it_can_ask_for(qwen):
-    fixed = 2_176_217_088 + RESERVE_BYTES + 120_000_000
-    room = fixed + 98_304 * 2048 * 4 + 9 * 4_718_592
+    fixed = 2_176_217_088 + 120_000_000
+    room = int((fixed + 98_304 * TOKENS * 4 + 9 * 4_718_592) / USABLE)
     assert fit(qwen, room, 64 * GIB).largest > 0
     assert fit(qwen, room, 64 * GIB, batch=4).largest == 0

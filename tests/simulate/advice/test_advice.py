@@ -16,12 +16,13 @@ from seqmoe.simulate.advice.tune import LEAST_GAIN, UNTUNED, tune
 from seqmoe.simulate.calibrate.errors import Judged
 from seqmoe.simulate.calibrate.figure6 import points
 from seqmoe.simulate.timeline.cell import Simulated, Simulator
-from seqmoe.simulate.timeline.costs import Costs
+from seqmoe.simulate.timeline.costs import USABLE, Costs
 from seqmoe.simulate.timeline.decode import StepTime
 from seqmoe.simulate.timeline.hits import StepCounts
 from seqmoe.simulate.timeline.oracle import Recall
 from seqmoe.simulate.timeline.settings import PAPER, Settings
 from seqmoe.simulate.timeline.systems import SIMULATED
+from seqmoe.spec import fitting
 from seqmoe.spec.calibration import load_calibration
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
@@ -118,3 +119,12 @@ def test_a_question_is_answered_with_the_fastest_that_runs_and_reasons_for_the_r
     assert whole.best is told and whole.caveats() == []
     assert whole.as_dict()["options"][1]["obstacle"]
     assert Answer(asked, (found["FreeToken"],), None, (), frozenset()).best is None
+
+
+@pytest.mark.parametrize(("model", "gpu"), [("qwen3-30b-a3b-fp8", "rtx4090"), ("qwen3.6-35b-a3b-bf16", "rtx5090")])
+def test_the_doctor_says_that_the_same_residency_fits(model, gpu) -> None:
+    one = costs(model, gpu)
+    found = fitting.fit(one.model, int(one.hardware.memory * 2**30), 256 << 30)
+    decoded = fitting.TOKENS - 1024
+    assert found.largest == pytest.approx(largest_residency(one, SIMULATED["seqmoe"], 1, decoded), abs=0.002)
+    assert fitting.USABLE == USABLE
