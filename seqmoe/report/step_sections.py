@@ -60,6 +60,7 @@ def section9(figure: Figure9) -> Section:
         pictures=pictures_of(drawings, "f9", width=6.4),
         sentences=figure.sentences(),
         headings=HEADINGS_9,
+        caption="Of each case the repeat whose step took the median time; parts are shares of it.",
         rows=rows9(figure),
         method="Timers that do not overlap, of the repeat whose step took the median time. Computation is attention, "
         "routers, the experts' kernel, head and choice of the token, for real on this host; the link is throttled to "
