@@ -33,6 +33,8 @@ def test_a_signal_in_a_transfer_ends_everything_with_130(tiny_checkpoint, number
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # What a shell starts in the background ignores Ctrl-C, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None and process.stderr is not None
     assert process.stdout.read(1)  # the first token is out
