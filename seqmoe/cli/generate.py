@@ -11,6 +11,7 @@ from seqmoe.cli.base import JsonFlag, app, err, out, print_json
 from seqmoe.cli.live import live_text
 from seqmoe.cli.random_options import ConfigOption, LayersOption, WeightsOption, random_source
 from seqmoe.cli.sampling_options import ChatOption, SeedOption, TemperatureOption, TopPOption, sampling_of
+from seqmoe.spec.choice import MOST_THREADS
 from seqmoe.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def generate(
     profile: Annotated[
         Path | None, typer.Option(help="Popularity file of the model (`predictor train`); default: the model's own.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=1024)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=MOST_THREADS)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Continue a prompt through one system, greedily unless told otherwise, and say what it cost."""

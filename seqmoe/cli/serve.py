@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from seqmoe.cli.base import app, err
+from seqmoe.spec.choice import MOST_THREADS
 from seqmoe.spec.errors import InputError
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client", "greenlet")
@@ -32,7 +33,7 @@ def serve(
     pool: Annotated[str, typer.Option(help="Where all experts lie: pageable or pinned memory, or disk.")] = "pageable",
     predictor: Annotated[Path | None, typer.Option(help="Predictor file; default: the model's own.")] = None,
     profile: Annotated[Path | None, typer.Option(help="Popularity file; default: the model's own.")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=1024)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads for the model.", min=1, max=MOST_THREADS)] = 1,
     name: Annotated[str | None, typer.Option(help="What clients call the model; default: what --model says.")] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file, for a model without a chat template or instead of its own.")

@@ -32,7 +32,7 @@ from seqmoe.harness.replays import Replays
 from seqmoe.harness.selection import choose, find_suite
 from seqmoe.harness.store import latest, read_records, store_path
 from seqmoe.harness.stores import Stores, stores_place
-from seqmoe.harness.workers import MOST_THREADS
+from seqmoe.spec.choice import MOST_THREADS
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import REPLAY, Cell, Suite

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-# OpenMP makes as many as it is told, and ends the process where the system has no more of them.
-MOST_THREADS = 1024
 LAST_EVENTS = ("done", "error")
 _TAIL_BYTES = 4000
 _CHUNK = 1 << 16

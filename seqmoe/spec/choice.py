@@ -11,6 +11,8 @@ from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+# OpenMP makes as many as it is told, and ends the process where the system has no more of them.
+MOST_THREADS = 1024
 # Of the predictors that lie with a model the first is its own: the paper's kind, or what is counted in seconds.
 KINDS = ("mamba2", "first_order")
 # In a folder of its own: engines load every safetensors file that lies beside a checkpoint's configuration.

@@ -24,7 +24,7 @@ from seqmoe.harness.studies.pending import newest, pending, predictors_in, secon
 from seqmoe.harness.studies.progress import Estimate, SilentProgress, StudyProgress
 from seqmoe.harness.studies.record import SCHEMA, STUDIES, StudyRecord
 from seqmoe.harness.studies.sources import Source, find_sources
-from seqmoe.harness.workers import MOST_THREADS
+from seqmoe.spec.choice import MOST_THREADS
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.paths import Home
 from seqmoe.spec.study import StudyCell, StudySuite, trace_name
