@@ -147,9 +147,10 @@ _study_session("9", "Figure 9: where a decode step's time goes. Arguments after 
 
 @nox.session(name="reproduce-sweep")
 def reproduce_sweep(session: nox.Session) -> None:
-    """Beyond the paper: link, residency and recall in the simulator. Arguments after -- go to `seqmoe bench sweep`."""
+    """Beyond the paper: link, residency, recall, misses on the CPU. Arguments after -- go to `seqmoe bench`."""
     _prepare(session)
     session.run("seqmoe", "bench", "sweep", *session.posargs)
+    session.run("seqmoe", "bench", "misses", *session.posargs)
     session.run("seqmoe", "report")
 
 

@@ -84,7 +84,7 @@ def generate(
     from seqmoe.runtime.setup import Setup, with_execution
     from seqmoe.spec import system as systems
     from seqmoe.spec.choice import choose_model
-    from seqmoe.spec.hardware import load_hardware
+    from seqmoe.spec.miss_prices import emulated_pace
     from seqmoe.spec.paths import find_home
 
     home = find_home()
@@ -117,7 +117,7 @@ def generate(
     if execution is not None:
         spec = with_execution(spec, execution)
     setup = Setup(spec, residency, predictor or chosen.predictor, profile or chosen.profile, host)
-    pace = load_hardware(home, emulate).emulated_pace if emulate is not None else None
+    pace = emulated_pace(home, emulate) if emulate is not None else None
     dtype = "float32" if dtype is None else dtype
     with live_text(quiet=as_json) as live:
         result = run(
@@ -189,7 +189,6 @@ def _replayed(
     prompt: str | None,
 ) -> GenerateResult:
     from seqmoe.runtime.replay_generate import replay_generate
-    from seqmoe.spec.hardware import load_hardware
 
     kind, _, source = routing.partition(":")
     if kind != "replay" or not source:
@@ -198,4 +197,4 @@ def _replayed(
         raise InputError("--prompt: replayed routing has no text; leave it out")
     if emulate is None:
         raise InputError("--routing replay needs --emulate: without a model there is no computation to measure")
-    return replay_generate(source, spec, residency, tokens, load_hardware(home, emulate), predictor, dilation)
+    return replay_generate(source, spec, residency, tokens, home, emulate, predictor, dilation)

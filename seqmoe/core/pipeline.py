@@ -7,6 +7,10 @@ waited for) or a *miss* (loaded on demand; ``late_unsent`` of these had a prefet
 cancelled). While it waits, no new prefetch starts. A landed prefetch is *used* when it is needed, *wasted* when it is
 evicted before.
 
+With ``enter(..., loads)`` only ``loads[m]`` of an event's m misses are loaded, those of the highest scores; the others
+have slot -1 and are the caller's to compute where they are (``host_computed``). The next ``leave`` makes tasks of the
+ones whose score is higher than the pool's lowest, due when their layer comes again and after all that is forecast.
+
 The worker sends one task after the other, the next one chosen by ``order`` (`seqmoe.core.schedule.ORDERS`, may be set
 at any time). ``reserve`` says when a task takes its slot: at ``"selection"``, when its transfer begins, or as in print
 at ``"creation"``, where the tasks of one step can hold more slots than a small pool has. A task that finds no slot, or

@@ -24,7 +24,7 @@ from seqmoe.simulate.replay import ReplayOptions, ReplayRow, replay_traces
 from seqmoe.simulate.timeline.hits import StepCounts
 from seqmoe.simulate.timeline.queue import load_stall
 from seqmoe.spec.files import files_sha256
-from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.miss_prices import emulated_pace
 from seqmoe.spec.model import Model, load_model
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import REPLAY, Cell
@@ -133,7 +133,7 @@ def _traces(home: Home, group: _Group, folder: Path) -> TraceSet:
 
 def _point(home: Home, group: _Group, traces: TraceSet, own: Sequence[Record], full: float) -> EmulatedPoint | None:
     cell, layers = own[0].cell, group.model.layers
-    pace = load_hardware(home, cell.hardware).emulated_pace
+    pace = emulated_pace(home, cell.hardware)
     needed = float(layers * group.model.top_k)
     counts = StepCounts(needed, 0.0, needed, 0.0, 0.0, 0.0)
     if cell.system in _POLICIES:

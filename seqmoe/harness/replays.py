@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from seqmoe.simulate.synthetic import is_synthetic, synthetic_store
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.files import files_sha256
 from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.miss_prices import emulated_pace
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import RANDOM, REPLAY, Cell
 from seqmoe.spec.system import SYSTEMS
@@ -92,13 +94,12 @@ class Replays:
         """The part of a request that is about the replay; see `seqmoe.runtime.replay_runner.Replay`."""
         hardware = load_hardware(self._home, cell.hardware)
         requests, warm_up = self.requests(cell)
-        pace = hardware.emulated_pace
         return {
             "traces": str(self.path(cell.dataset)),
             "requests": list(requests),
             "warm_up": warm_up,
             "expert_bytes": hardware.full_load[hardware.emulates].expert_bytes,
-            "pace": {"layer_seconds": pace.layer_seconds, "expert_seconds": pace.expert_seconds},
+            "pace": asdict(emulated_pace(self._home, cell.hardware)),
             "predictor": self.predictor(cell),
             "trial": [self.predictor(other) for other in self._compared.get(comparison(cell), ())],
         }

@@ -16,6 +16,7 @@ from seqmoe.harness.replays import Replays
 from seqmoe.spec.baseline import find_baseline, load_baselines
 from seqmoe.spec.choice import choose_model
 from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.miss_prices import emulated_pace
 from seqmoe.spec.model import load_model
 from seqmoe.spec.paths import Home
 from seqmoe.spec.suite import RANDOM, REPLAY, Cell
@@ -107,7 +108,7 @@ class Requests:
         emulated = cell.lane == "emulated"
         predictor, profile = predictor_file(self._home, cell), choose_model(self._home, cell.model).profile
         return {
-            "pace": asdict(load_hardware(self._home, cell.hardware).emulated_pace) if emulated else None,
+            "pace": asdict(emulated_pace(self._home, cell.hardware)) if emulated else None,
             "dilation": self._dilations.of(cell),
             "predictor": None if predictor is None else str(predictor),
             "profile": None if profile is None else str(profile),

@@ -1,9 +1,10 @@
-"""Beyond the paper: where it pays to compute a missing expert on the CPU in the place of loading it, simulated."""
+"""Beyond the paper: where it pays to compute a missing expert on the CPU in the place of loading it, lane by lane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 
 import pandas as pd
 
@@ -16,12 +17,14 @@ _COLOURS = ("#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161")
 _MARKERS = ("o", "s", "^", "D", "v")
 # A difference below it is none: another draw of the synthetic requests changes as much.
 _LEAST = 0.02
+LANES = ("simulated", "emulated")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One model on one machine: tok/s by residency, loading misses and sharing them with the CPU."""
+    """One model on one machine in one lane: tok/s by residency, loading misses and sharing them with the CPU."""
 
+    lane: str
     model: str
     hardware: str
     loading: dict[float, float]
@@ -29,8 +32,8 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Both names."""
-        return f"{self.model} on {self.hardware}"
+        """Of model and machine, and of the lane where it is not the simulator's."""
+        return f"{self.model} on {self.hardware}" + (f", {self.lane}" if self.lane != LANES[0] else "")
 
     @property
     def gains(self) -> dict[float, float]:
@@ -43,25 +46,31 @@ class CpuMisses:
     """Records of the two, by machine."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        speeds: dict[tuple[str, str], dict[str, dict[float, float]]] = {}
+        speeds: dict[tuple[str, str, str], dict[str, dict[float, list[float]]]] = {}
         for record in records:
             cell, speed = record.cell, metrics.decode_tok_s(record)
             if cell.panel == PANEL and isinstance(speed, float):
-                speeds.setdefault((cell.model, cell.hardware), {}).setdefault(cell.system, {})[cell.residency] = speed
-        found = (Machine(*key, by.get(LOADING, {}), by.get(SPLIT, {})) for key, by in speeds.items())
-        self.machines = [machine for machine in found if machine.gains]
+                by = speeds.setdefault((cell.lane, cell.model, cell.hardware), {})
+                by.setdefault(cell.system, {}).setdefault(cell.residency, []).append(speed)
+        found = (Machine(*key, _medians(by.get(LOADING)), _medians(by.get(SPLIT))) for key, by in speeds.items())
+        self.machines = sorted((one for one in found if one.gains), key=lambda one: LANES.index(one.lane))
 
-    def plot(self) -> Plot:
-        """Gain by residency, a line for each machine."""
+    def plots(self) -> list[Plot]:
+        """Gain by residency, a line for each machine: one plot for each lane that was run."""
+        return [self.plot(lane) for lane in LANES if any(machine.lane == lane for machine in self.machines)]
+
+    def plot(self, lane: str) -> Plot:
+        """The plot of one lane."""
         lines = tuple(
             Line(machine.name, _COLOURS[index % len(_COLOURS)], tuple(machine.gains), tuple(machine.gains.values()),
                  marker=_MARKERS[index % len(_MARKERS)], strong=True)
             for index, machine in enumerate(self.machines)
+            if machine.lane == lane
         )  # fmt: skip
         held = sorted({x for line in lines for x in line.x})
         return Plot(
             "Misses shared with the CPU",
-            "simulated; gain in tok/s over SeqMoE that loads every miss",
+            f"{lane}; gain in tok/s over SeqMoE that loads every miss",
             "Gain",
             "Experts held",
             lines,
@@ -77,12 +86,16 @@ class CpuMisses:
         """Every pair."""
         return pd.DataFrame(
             [
-                {"panel": PANEL, "model": machine.model, "hardware": machine.hardware, "residency": held,
-                 "tok_s": machine.split[held], "tok_s_loading": machine.loading[held], "gain": gain}
+                {"panel": PANEL, "lane": machine.lane, "model": machine.model, "hardware": machine.hardware,
+                 "residency": held, "tok_s": machine.split[held], "tok_s_loading": machine.loading[held], "gain": gain}
                 for machine in self.machines
                 for held, gain in machine.gains.items()
             ]
         )  # fmt: skip
+
+
+def _medians(speeds: dict[float, list[float]] | None) -> dict[float, float]:
+    return {held: median(found) for held, found in (speeds or {}).items()}
 
 
 def _told(machine: Machine) -> str:

@@ -50,7 +50,7 @@ FIGURES: tuple[Entry, ...] = (
     Entry("8", "fig8", StudyRecord, parts.part8),
     Entry("9", "fig9", Record, parts.part9),
     Entry("fullload", "fullload", Record, parts.part_fullload),
-    Entry("sweep", "sweep", Record, part_sweep),
+    Entry("sweep", "sweep", Record, part_sweep, beside=("misses",)),
 )
 
 

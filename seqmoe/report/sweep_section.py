@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -46,22 +47,23 @@ def sheet(figure: Sweep, misses: CpuMisses) -> Figure:
     found = Figure(figsize=(13.0, 4.2 * count), layout="constrained")
     rows = found.subplots(count, 3, squeeze=False)
     figure.draw(rows.tolist())
-    first, *others = rows[-1].tolist()
-    draw_plot(misses.plot(), first)
-    for axes in others:
-        axes.set_axis_off()
-    others[0].legend(*first.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.0)
+    for axes, plot in zip_longest(rows[-1].tolist(), misses.plots()):
+        if plot is None:
+            axes.set_axis_off()
+            continue
+        draw_plot(plot, axes)
+        axes.legend(loc="upper right", frameon=False, fontsize=7.5)
     return found
 
 
 def section_sweep(figure: Sweep, misses: CpuMisses) -> Section:
-    """Three pictures for each model and machine, and one of misses on the CPU."""
+    """Three pictures for each model and machine, and one of misses on the CPU for each lane."""
     plots = [plot for group in figure.groups for plot in figure.panels(group)]
-    plots += [misses.plot()] if misses.machines else []
+    plots += misses.plots()
     drawings: list[Drawing] = [lambda axes, plot=plot: draw_plot(plot, axes) for plot in plots]  # type: ignore[misc]
     shades = {f"{held:.0%} of the experts held": group.shade(held)
               for group in figure.groups for held in group.residencies}  # fmt: skip
-    lines = {line.name: line.colour for line in misses.plot().lines}
+    lines = {line.name: line.colour for plot in misses.plots() for line in plot.lines}
     body = fill(
         "steps.html.j2",
         suite="sweep",
@@ -75,12 +77,13 @@ def section_sweep(figure: Sweep, misses: CpuMisses) -> Section:
         caption="SeqMoE in tok/s by link in GB/s; in brackets the roofline.",
         headings=headings(figure),
         rows=rows_of(figure.groups),
-        method="Simulated in virtual time on synthetic routing. The roofline evicts with full knowledge of the future, "
-        "which moves the fewest bytes, and moves them all while the GPU computes: no system on that link with so many "
-        "experts can be faster. Predictors of another recall are noisy oracles that lose as much over eight steps as "
-        "the paper's; below what the last token alone gives there is none. Misses that the CPU computes are fetched in "
-        "the background as well; how many it computes is decided layer by layer, with what link and CPU leave each "
-        "other of the host's memory.",
+        method="Simulated in virtual time on synthetic routing, unless a picture says that it is emulated. The "
+        "roofline evicts with full knowledge of the future, which moves the fewest bytes, and moves them all while the "
+        "GPU computes: no system on that link with so many experts can be faster. Predictors of another recall are "
+        "noisy oracles that lose as much over eight steps as the paper's; below what the last token alone gives there "
+        "is none. Misses that the CPU computes are fetched in the background as well; how many it computes is decided "
+        "layer by layer, with what link and CPU leave each other of the host's memory. Emulated: our runtime on this "
+        "machine really computes them from the host pool, in dilated time, and is charged what the imitated CPU takes.",
         commands="nox -s reproduce-sweep",
     )
     return Section("sweep", TITLE, body, bool(plots))

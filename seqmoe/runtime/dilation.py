@@ -12,7 +12,7 @@ import numpy as np
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.emulation import MOST_OVERRUNS, Emulation, LayerPacer, larger_factor, smallest_factor
 from seqmoe.runtime.engine import Engine
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.system import SystemSpec, system
 
 _log = logging.getLogger(__name__)

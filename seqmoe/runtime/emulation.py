@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 
 # The factors that are tried, the smallest first; beyond the last one a run takes too long to be of use.
 LADDER = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
@@ -95,19 +95,24 @@ class LayerPacer:
         """The prompt is done; what comes next, its successor's prefill, is not paced."""
         self._running = False
 
-    def layer_done(self, stall_seconds: float) -> None:
-        """The work of a layer is done, of which ``stall_seconds`` were spent waiting for experts: pad what is left."""
+    def layer_done(self, stall_seconds: float, misses_seconds: float = 0.0) -> None:
+        """The work of a layer is done, of which ``stall_seconds`` were spent waiting for experts: pad what is left.
+
+        ``misses_seconds`` is how long the imitated host takes for the layer's misses; what it is longer than the stall
+        passes as well.
+        """
         if not self._running:
             return
         now = time.perf_counter_ns()
         stall = round(1e9 * stall_seconds)
+        more = max(0, round(1e9 * misses_seconds) - stall)
         self._work.append(1e-9 * (now - self._last - stall))
-        self._planned += self._slot + stall
+        self._planned += self._slot + stall + more
         if now > self._planned:
             self.overruns += 1
         else:
             now = _wait_until(self._planned)
-        self._passed += now - self._last - stall
+        self._passed += now - self._last - stall - more
         self._last = now
 
     def forget(self) -> None:

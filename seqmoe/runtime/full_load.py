@@ -71,8 +71,14 @@ class Placement(Protocol):
         """Note the routing of a decode step, [batch, k]; acts at a trigger layer."""
         ...
 
-    def take_stall(self) -> float:
-        """Seconds that inference has waited for experts since the last call."""
+    def on_host(
+        self, layer: int, experts: NDArray[np.int32], slots: NDArray[np.int32]
+    ) -> tuple[ExpertPool, NDArray[np.int32]] | None:
+        """Where the experts are that `place` gave no id (-1): a pool and ids [batch, k] in it; None if it gave all."""
+        ...
+
+    def take_waits(self) -> tuple[float, float]:
+        """Seconds that inference has waited for experts since the last call, and that an imitated host would take."""
         ...
 
 
@@ -117,6 +123,9 @@ class FullLoad:
     def routed(self, layer: int, experts: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
         """Nothing depends on history."""
 
-    def take_stall(self) -> float:
+    def on_host(self, layer: int, experts: NDArray[np.int32], slots: NDArray[np.int32]) -> None:
+        """Every expert has an id."""
+
+    def take_waits(self) -> tuple[float, float]:
         """Nothing is waited for."""
-        return 0.0
+        return 0.0, 0.0

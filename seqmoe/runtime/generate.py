@@ -15,7 +15,7 @@ from seqmoe.runtime.sampling import Sampling
 from seqmoe.runtime.session import Session
 from seqmoe.runtime.setup import Setup, encode
 from seqmoe.runtime.stream import GenerateResult, Stream
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 
 __all__ = ["GenerateResult", "generate"]
 

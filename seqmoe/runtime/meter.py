@@ -106,9 +106,13 @@ class DecodeMeter:
             names = ("needed", "hits", "late", "late_unsent", "misses", "prefetch_created", "prefetch_dropped")
             result |= {name: decode[name] for name in names}
             needed, hits = ([window[place] for window in self._windows] for place in (0, 1))
+            if offloaded.misses is not None:
+                result |= {"host_computed": decode["host_computed"], "cpu_seconds": float(decode["cpu_seconds"])}
             result["windows"] = {"steps": WINDOW_STEPS, "needed": needed, "hits": hits}
         if emulation is not None:
-            result["stall_seconds"] /= emulation.factor
+            for name in ("stall_seconds", "cpu_seconds"):
+                if name in result:
+                    result[name] /= emulation.factor
             result |= self._emulated(emulation)
         return result
 
@@ -141,6 +145,8 @@ def _counters(engine: Metered) -> dict[str, int | float]:
     if offloaded is None:
         return {}
     link = {"link_transfers": offloaded.link.transfers, "link_seconds": offloaded.link.busy_seconds}
+    if offloaded.misses is not None:
+        link["cpu_seconds"] = offloaded.misses.seconds
     return offloaded.pipeline.statistics() | link
 
 

@@ -146,6 +146,9 @@ class Router:
             slots = placement.place(layer, experts, shares)
             self.timers.placing_ns += time.perf_counter_ns() - began
             self._experts(hidden, placement.pool, slots, weights, contribution)
+            elsewhere = placement.on_host(layer, experts, slots)
+            if elsewhere is not None:
+                self._experts(hidden, *elsewhere, weights, contribution)
         else:
             contribution[~self.real.ravel()] = 0
             event = PromptEvent(experts, shares, self.real.ravel(), len(self.real))
@@ -153,7 +156,7 @@ class Router:
                 self._experts(hidden, placement.pool, slots, weights, contribution)
         reduce_contributions(contribution, out)
         if self.pacer is not None:
-            self.pacer.layer_done(placement.take_stall())
+            self.pacer.layer_done(*placement.take_waits())
         return torch.from_numpy(out).to(hidden_states.dtype)
 
     def _experts(

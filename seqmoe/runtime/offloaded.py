@@ -13,6 +13,7 @@ from seqmoe.core.slots import SlotTable
 from seqmoe.predictor.base import Predictor
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.forecasting import ForecastDriver
+from seqmoe.runtime.host_misses import HostMisses
 from seqmoe.runtime.host_pool import HostPool
 from seqmoe.runtime.placement import ExpertPool
 from seqmoe.runtime.prefill import PromptPrefetcher
@@ -33,7 +34,7 @@ class Offloaded:
     """A slot pool of ``geometry.slots(residency)`` experts, filled by misses and prefetches over a link.
 
     Per layer, in the paper's order (its section 8.3): land finished prefetches, load misses, and at a trigger layer
-    forecast the next step, then the scores, then new tasks.
+    forecast the next step, then the scores, then new tasks. ``misses`` is there where the CPU takes part of them.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Offloaded:
             if predictor is not None and spec.predictor != "none"
             else None
         )
+        self.misses = HostMisses(host, geometry, emulation) if spec.miss == "cpu" else None
         self.scores_on_access = type(self._retention).used is not Retention.used
         self.trigger_layers = self._driver.trigger_layers if self._driver is not None else frozenset()
         self._step = -1
@@ -143,7 +145,12 @@ class Offloaded:
     def _enter(self, layer: int, group: NDArray[np.int32]) -> NDArray[np.int32]:
         if self.scores_on_access:
             self._retention.used(layer, self._step, group)
-        return self.pipeline.enter(layer, self._position + layer, group)
+        position = self._position + layer
+        if self.misses is None:
+            return self.pipeline.enter(layer, position, group)
+        slots = self.pipeline.enter(layer, position, group, self.misses.loads(len(group)))
+        self.misses.entered(self.pipeline.last_event)
+        return slots
 
     def place_prompt(self, layer: int, event: PromptEvent) -> Iterator[NDArray[np.int32]]:
         """As `place`, but a prompt may need more experts of a layer than the pool has slots."""
@@ -169,10 +176,17 @@ class Offloaded:
         if self._driver is not None:
             self._driver.routed(self._step, layer, experts, weights, self._end)
 
-    def take_stall(self) -> float:
-        """Seconds that inference has waited for experts since the last call."""
+    def on_host(
+        self, layer: int, experts: NDArray[np.int32], slots: NDArray[np.int32]
+    ) -> tuple[ExpertPool, NDArray[np.int32]] | None:
+        """Misses that were not loaded, where misses are the CPU's."""
+        return self.misses.on_host(layer, experts, slots) if self.misses is not None else None
+
+    def take_waits(self) -> tuple[float, float]:
+        """Seconds that inference has waited for experts since the last call, and that an imitated host would take."""
         before, self._stalled = self._stalled, float(self.pipeline.statistics()["stall_seconds"])
-        return self._stalled - before
+        stall = self._stalled - before
+        return stall, self.misses.take(stall) if self.misses is not None else stall
 
     def stop(self) -> None:
         """End the prefetch worker."""

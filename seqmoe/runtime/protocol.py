@@ -9,7 +9,7 @@ from seqmoe.runtime.random_model.opened import RandomModel
 from seqmoe.runtime.replay_runner import Replay
 from seqmoe.spec.declared import build
 from seqmoe.spec.errors import InputError
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.suite import Cell
 
 PROTOCOL = 1

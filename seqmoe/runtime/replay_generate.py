@@ -11,7 +11,9 @@ from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
 from seqmoe.runtime.stream import GenerateResult
 from seqmoe.spec.answer import tokens_sha256
 from seqmoe.spec.errors import InputError
-from seqmoe.spec.hardware import HardwareProfile
+from seqmoe.spec.hardware import load_hardware
+from seqmoe.spec.miss_prices import emulated_pace
+from seqmoe.spec.paths import Home
 from seqmoe.spec.system import SystemSpec
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import load_traces
@@ -25,20 +27,22 @@ def replay_generate(
     spec: SystemSpec,
     residency: float,
     tokens: int,
-    hardware: HardwareProfile,
+    home: Home,
+    emulate: str,
     predictor: Path | None = None,
     dilation: float | None = None,
 ) -> GenerateResult:
-    """Replay the first request that is long enough, at the pace of ``hardware`` and charged its experts' size.
+    """Replay the first request that is long enough, at the pace of hardware ``emulate`` and charged its experts' size.
 
     ``predictor`` is a file, or a kind that learns as it goes. Raises `InputError` for traces, residencies and
     predictors that do not fit.
     """
+    hardware = load_hardware(home, emulate)
     replay = Replay(
         traces=traces,
         requests=(first_of_length(load_traces(traces), traces, tokens),),
         expert_bytes=hardware.full_load[hardware.emulates].expert_bytes,
-        pace=hardware.emulated_pace,
+        pace=emulated_pace(home, emulate),
         predictor=predictor_name(spec, predictor),
         dilation=dilation,
     )

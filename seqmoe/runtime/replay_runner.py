@@ -21,7 +21,7 @@ from seqmoe.runtime.numa import numa_policy
 from seqmoe.runtime.replayed import ReplayedEngine
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.system import SystemSpec, system
 from seqmoe.spec.trace import DECODE, RequestTrace, TraceSet
 from seqmoe.traces.source import load_traces

@@ -6,7 +6,7 @@ import numpy as np
 
 from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 
 _PROMPT, _TOKENS = 16, 64
 

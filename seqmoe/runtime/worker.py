@@ -37,7 +37,7 @@ from seqmoe.runtime.random_model.opened import Opened, RandomModel
 from seqmoe.runtime.replay_runner import ReplayCase, ReplayRunner, predictor_of
 from seqmoe.runtime.throttled import throttled_to
 from seqmoe.spec.errors import InputError
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.suite import Cell
 from seqmoe.spec.system import SystemSpec, system
 
@@ -250,7 +250,10 @@ class Worker:
 def _spec_of(cell: Cell) -> SystemSpec:
     """The cell's system, in the mode of execution that the cell asks for."""
     spec = system(cell.system)
-    return replace(spec, execution=cell.execution) if cell.execution else spec
+    try:
+        return replace(spec, execution=cell.execution) if cell.execution else spec
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def _random_engine(random: RandomModel, request: Request) -> RandomEngine:

@@ -12,7 +12,7 @@ from seqmoe.serve.snapshot import Snapshot
 
 _SHORT = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _LONG = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
-_EXPERTS = ("needed", "hits", "late", "misses")
+_EXPERTS = ("needed", "hits", "late", "misses", "host_computed")
 
 
 class Metrics:

@@ -6,27 +6,11 @@ from dataclasses import dataclass, field
 
 from seqmoe.spec.declared import build, declaration, read_toml
 from seqmoe.spec.errors import InputError, nearest
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.paths import Home
 from seqmoe.spec.rates import Rates
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast a GPU computes a layer and its link moves an expert of one model, in seconds."""
-
-    layer_seconds: float
-    expert_seconds: float
-
-    def __post_init__(self) -> None:
-        if min(self.layer_seconds, self.expert_seconds) <= 0:
-            raise ValueError("layer_seconds and expert_seconds must be positive")
-
-    @property
-    def overlap_ratio(self) -> float:
-        """Experts that the link moves while a layer computes at full load."""
-        return self.layer_seconds / self.expert_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seqmoe.spec.errors import InputError, nearest
 
@@ -13,7 +13,7 @@ PREFETCH = ("none", "matroid", "infinity", "promoe", "confidence", "edf")
 RESERVE = ("selection", "creation")
 PREDICTOR = ("none", "any")
 PREFILL = ("on_demand", "popularity", "ping_pong")
-MISS = ("load",)
+MISS = ("load", "cpu")
 EXECUTION = ("eager", "sync", "graph")
 
 
@@ -25,8 +25,11 @@ class SystemSpec:
     scores of `seqmoe.runtime.retention`. ``prefetch`` is the order in which tasks are sent while decoding, ``reserve``
     when a task gets its slot, ``prefill`` how a prompt's experts are fetched ahead. ``execution`` "eager" computes one
     expert after another, "sync" all of a layer in one kernel that the host starts once it knows the slots, "graph" the
-    whole step at once. ``lookahead`` is the number of steps the forecast is rolled out beyond the next one (c in the
-    paper), ``extra`` the prefetch tasks per layer beyond top_k (k' - k).
+    whole step at once. ``miss`` "cpu" lets the host's CPU compute, where they lie, as many of a layer's missing experts
+    as is quickest (`seqmoe.spec.pace.MissPrices`) while the others are loaded; those whose score deserves a slot are
+    fetched in the background. It has the host between routing and experts, so it is not for graphs. ``lookahead`` is
+    the number of steps the forecast is rolled out beyond the next one (c in the paper), ``extra`` the prefetch tasks
+    per layer beyond top_k (k' - k).
     """
 
     name: str
@@ -56,6 +59,11 @@ class SystemSpec:
                 raise ValueError(f"{field} = {value!r}; {nearest(value, valid)}")
         if self.predictor == "none" and (self.retention in _BY_FORECAST or self.prefetch != "none"):
             raise ValueError(f"system {self.name!r} needs a predictor")
+        if self.miss == "cpu" and self.execution == "graph":
+            raise ValueError(
+                f"execution = 'graph': system {self.name!r} computes misses on the host's CPU, which cannot be asked "
+                "in the middle of a graph; use 'sync' or 'eager'"
+            )
 
     @property
     def needs_popularity(self) -> bool:
@@ -85,6 +93,7 @@ SYSTEMS = {
         _seqmoe("seqmoe_cache_only", "SeqMoE (CacheOnly)", prefetch="none"),
         _seqmoe("seqmoe_infinity", "SeqMoE (Infinity)", prefetch="infinity"),
         _seqmoe("seqmoe", "SeqMoE"),
+        replace(_seqmoe("seqmoe_cpu", "SeqMoE, misses on the CPU"), miss="cpu"),
         _seqmoe("seqmoe_next", "SeqMoE, score with the next step", "cache_score_next"),
         _seqmoe("seqmoe_tail", "SeqMoE, forecast then frequency", "forecast_tail"),
         _seqmoe("seqmoe_learned", "SeqMoE, learned score", "learned"),

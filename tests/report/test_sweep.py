@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from report_samples import HOME, cell, record
 
@@ -70,7 +72,21 @@ def test_misses_on_the_cpu_are_told_by_machine() -> None:
     (machine,) = found.machines
     assert machine.gains == pytest.approx({0.15: 0.25, 0.45: -0.00125}, rel=1e-4)
     assert found.sentences() == [f"{MODEL} on rtx4090: computing misses on the CPU gains 25% with 15% held."]
-    assert CpuMisses(misses()[:1]).machines == [] and CpuMisses([]).plot().empty == "nothing was run"
+    assert CpuMisses(misses()[:1]).machines == [] and CpuMisses([]).plots() == []
+
+
+def test_lanes_have_a_plot_each_and_repeats_their_median() -> None:
+    def emulated(one, speed):
+        return record(replace(one.cell, lane="emulated", model="reference"), speed)
+
+    loading, split = misses()[:2]
+    ours = [emulated(loading, 40.0), *(emulated(split, speed) for speed in (48.0, 99.0, 10.0))]
+    found = CpuMisses([*ours, *misses()])
+    assert [machine.lane for machine in found.machines] == ["simulated", "emulated"]
+    assert [plot.note.partition(";")[0] for plot in found.plots()] == ["simulated", "emulated"]
+    assert (
+        found.sentences()[1] == "reference on rtx4090, emulated: computing misses on the CPU gains 20% with 15% held."
+    )
 
 
 def test_the_part_draws_all_of_it_and_says_how_to_when_nothing_was_run() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from seqmoe.runtime import emulation
 from seqmoe.runtime.emulation import LADDER, Emulation, LayerPacer, decoding, larger_factor, smallest_factor
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 
 PACE = Pace(layer_seconds=170e-6, expert_seconds=189e-6)
 

@@ -13,7 +13,7 @@ from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.retention import Offline
 from seqmoe.simulate.policies.learned import FEATURES
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import MissPrices, Pace
 from seqmoe.spec.system import SYSTEMS, system
 
 PROMPT = list(b"a prompt of some length, so that it needs many experts at once")
@@ -21,7 +21,7 @@ PROMPTS = [PROMPT, PROMPT[:7], PROMPT[20:50], PROMPT[3:4]]
 TOKENS = 64
 OFFLOADED = [name for name, spec in SYSTEMS.items() if spec.retention != "all"]
 # A layer of 0.1 ms, an expert in as long: the worker is always at work, and no token waits for long.
-LINK = Emulation(Pace(1e-4, 1e-4), 1.0)
+LINK = Emulation(Pace(1e-4, 1e-4, MissPrices(1e-4, 2e-4, 1e-4, 1e-5, 1e-6)), 1.0)
 
 
 def _predictor(geometry) -> FirstOrder:

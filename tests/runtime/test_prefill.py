@@ -13,7 +13,7 @@ from seqmoe.runtime.prefill import PromptPrefetcher
 from seqmoe.runtime.prompt import PromptEvent
 from seqmoe.runtime.retention import Offline
 from seqmoe.spec.geometry import Geometry
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.system import SystemSpec
 
 GEOMETRY = Geometry(layers=4, experts=6, top_k=2)

@@ -10,7 +10,7 @@ from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner, predictor_of
 from seqmoe.runtime.replayed import ReplayedEngine
 from seqmoe.spec.errors import InputError
-from seqmoe.spec.hardware import Pace
+from seqmoe.spec.pace import Pace
 from seqmoe.spec.system import system
 from seqmoe.spec.trace import DECODE, MISSING, PREFILL, RequestTrace, TraceSet
 from seqmoe.traces.store import write_store

@@ -1,10 +1,14 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings.h"
@@ -31,6 +35,7 @@ nb::dict to_dict(const Statistics& s) {
   result["prefetch_used"] = s.prefetch_used;
   result["prefetch_wasted"] = s.prefetch_wasted;
   result["prefetch_dropped"] = s.prefetch_dropped;
+  result["host_computed"] = s.host_computed;
   result["on_demand_transfers"] = s.on_demand_transfers;
   result["on_demand_failed"] = s.on_demand_failed;
   result["stall_seconds"] = s.stall_seconds;
@@ -71,17 +76,28 @@ void bind_pipeline(nb::module_& module) {
                    "While true, no prefetch is started.")
       .def(
           "enter",
-          [](OffloadPipeline& self, int32_t layer, int64_t position, Vector<int32_t> experts) {
+          [](OffloadPipeline& self, int32_t layer, int64_t position, Vector<int32_t> experts,
+             std::optional<Vector<int32_t>> loads) {
+            check(!loads || loads->size() == experts.size() + 1, "loads must say it for 0 to n misses: int32 [n + 1]");
             std::vector<int32_t> slots(experts.size());
             {
               nb::gil_scoped_release unlocked;
-              self.enter(layer, position, experts.data(), experts.size(), slots.data());
+              self.enter(layer, position, experts.data(), experts.size(), slots.data(),
+                         loads ? loads->data() : nullptr);
             }
             return to_numpy(std::move(slots));
           },
-          "layer"_a, "position"_a, "experts"_a,
-          "Make the distinct `experts` (int32 [n]) of a layer resident; returns their slots, int32 [n]. RuntimeError "
-          "if the pool cannot hold them, if a load or the worker has failed, or after stop().")
+          "layer"_a, "position"_a, "experts"_a, "loads"_a = nb::none(),
+          "Make the distinct `experts` (int32 [n]) of a layer resident; returns their slots, int32 [n]. With `loads` "
+          "(int32 [n + 1]) only loads[m] of m misses are loaded; the slots of the others are -1. RuntimeError if the "
+          "pool cannot hold them, if a load or the worker has failed, or after stop().")
+      .def_prop_ro(
+          "last_event",
+          [](OffloadPipeline& self) {
+            const EventCounts event = self.last_event();
+            return std::make_tuple(event.hits, event.late, event.loads, event.host_computed);
+          },
+          "Of the last enter(): hits, late, loads on demand, and misses that were left to be computed where they are.")
       .def("leave", &OffloadPipeline::leave, "layer"_a,
            "The layer is about to be computed: its COMPUTE slots become USED, untouched until the next enter().")
       .def(

@@ -57,7 +57,8 @@ OffloadPipeline::OffloadPipeline(std::shared_ptr<SlotTable> table, std::shared_p
   table_->share_scores(true);
 }
 
-void OffloadPipeline::enter(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots) {
+void OffloadPipeline::enter(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots,
+                            const int32_t* loads) {
   const auto start = Clock::now();
   Lock lock(table_->mutex());
   check_running();
@@ -67,7 +68,7 @@ void OffloadPipeline::enter(int32_t layer, int64_t position, const int32_t* expe
   table_->publish_scores();
   table_->begin_event(layer, experts, count);
   try {
-    begin(layer, position, experts, count, slots, lock);
+    begin(layer, position, experts, count, slots, loads, lock);
   } catch (...) {
     table_->release_layer(layer);  // nothing will be computed: what was loaded must not stay held
     throw;
@@ -76,36 +77,53 @@ void OffloadPipeline::enter(int32_t layer, int64_t position, const int32_t* expe
 }
 
 void OffloadPipeline::begin(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots,
-                            Lock& lock) {
+                            const int32_t* loads, Lock& lock) {
   if (left_layer_ != kAbsent) table_->evict_layer(std::exchange(left_layer_, kAbsent));
   const std::vector<int32_t> unsent = arrive(position);
   land_finished();
   rethrow_failure();
   ++statistics_.events;
   statistics_.needed += static_cast<int64_t>(count);
-  bool whole = true;
+  last_event_ = {};
+  on_host_.clear();
+  std::vector<int32_t> missing;
   for (size_t i = 0; i < count; ++i) {
     const int32_t key = table_->key(layer, experts[i]);
     slots[i] = table_->slot_of(key);
     if (slots[i] == kAbsent) {
       ++statistics_.misses;
       statistics_.late_unsent += std::find(unsent.begin(), unsent.end(), key) != unsent.end();
-      whole = false;
+      missing.push_back(key);
     } else if (table_->state(slots[i]) == State::fetch) {
-      ++statistics_.late;
-      whole = false;
+      ++last_event_.late;
     } else {
-      ++statistics_.hits;
+      ++last_event_.hits;
       prefetches_.note_use(slots[i]);
     }
   }
-  if (!whole) complete(layer, experts, count, slots, lock);
+  statistics_.hits += last_event_.hits;
+  statistics_.late += last_event_.late;
+  const size_t misses = missing.size();
+  if (loads) leave_on_host(std::move(missing), static_cast<size_t>(std::max(loads[misses], 0)));
+  last_event_.loads = static_cast<int64_t>(misses - on_host_.size());
+  last_event_.host_computed = static_cast<int64_t>(on_host_.size());
+  statistics_.host_computed += last_event_.host_computed;
+  if (last_event_.late + last_event_.loads > 0) complete(layer, experts, count, slots, lock);
+}
+
+// All but the `loads` misses that are likeliest to be of use again stay where they are.
+void OffloadPipeline::leave_on_host(std::vector<int32_t> misses, size_t loads) {
+  if (loads >= misses.size()) return;
+  const auto higher = [&](int32_t a, int32_t b) { return table_->score_of(b) < table_->score_of(a); };
+  std::stable_sort(misses.begin(), misses.end(), higher);
+  on_host_.assign(misses.begin() + static_cast<std::ptrdiff_t>(loads), misses.end());
 }
 
 void OffloadPipeline::leave(int32_t layer) {
   std::lock_guard lock(table_->mutex());
   table_->publish_scores();
   table_->release_layer(layer);
+  fetch_later();
   if (rules_.evict_after_layer) left_layer_ = layer;
   worker_.wake();
 }
@@ -118,6 +136,7 @@ void OffloadPipeline::complete(int32_t layer, const int32_t* experts, size_t cou
   for (size_t i = 0; i < count; ++i) {
     const int32_t key = table_->key(layer, experts[i]);
     slots[i] = table_->slot_of(key);
+    if (std::find(on_host_.begin(), on_host_.end(), key) != on_host_.end()) continue;
     if (slots[i] == kAbsent)
       slots[i] = load(key, count, lock);
     else

@@ -28,8 +28,11 @@ class OffloadPipeline {
   OffloadPipeline(const OffloadPipeline&) = delete;
   OffloadPipeline& operator=(const OffloadPipeline&) = delete;
 
-  // Steps 1 and 2 of the paper's pipeline. On return slots[i] holds the bytes of experts[i].
-  void enter(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots);
+  // Steps 1 and 2 of the paper's pipeline. On return slots[i] holds the bytes of experts[i]. With `loads`, int32
+  // [count + 1], only loads[m] of m misses are loaded, those of the highest scores; the others' slots are kAbsent, and
+  // leave() asks for those that deserve one.
+  void enter(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots,
+             const int32_t* loads = nullptr);
 
   // The layer's experts are about to be computed. Their slots stay untouched until the next event begins, so
   // evict_after_layer empties them only then.
@@ -52,6 +55,8 @@ class OffloadPipeline {
 
   Statistics statistics();
   void reset_statistics();
+  // Of the last enter().
+  EventCounts last_event();
   void write_off();
 
   // Owner and state of every slot at one moment.
@@ -61,7 +66,9 @@ class OffloadPipeline {
   using Lock = PrefetchWorker::Lock;
   class Stall;
 
-  void begin(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots, Lock& lock);
+  void begin(int32_t layer, int64_t position, const int32_t* experts, size_t count, int32_t* slots,
+             const int32_t* loads, Lock& lock);
+  void leave_on_host(std::vector<int32_t> misses, size_t loads);
   void complete(int32_t layer, const int32_t* experts, size_t count, int32_t* slots, Lock& lock);
   int32_t load(int32_t key, size_t needed, Lock& lock);
   void transfer(int32_t key, int32_t slot, Lock& lock);
@@ -69,6 +76,7 @@ class OffloadPipeline {
   void land_in_flight(Lock& lock);
   void land_finished();
   void rethrow_failure() const;
+  void fetch_later();
   std::vector<int32_t> arrive(int64_t position);
   std::vector<size_t> ranked(const int32_t* keys, const float* confidence, const int64_t* deadline, size_t count) const;
   void check_running() const;
@@ -81,6 +89,8 @@ class OffloadPipeline {
   int64_t position_ = 0;
   int64_t next_tag_ = 0;
   Statistics statistics_;
+  EventCounts last_event_;
+  std::vector<int32_t> on_host_;  // keys of this event that are computed where they are
   PrefetchSlots prefetches_;
   PrefetchWorker worker_;
 };

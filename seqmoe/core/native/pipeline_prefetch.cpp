@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "pipeline.h"
 
@@ -35,6 +36,23 @@ int64_t OffloadPipeline::prefetch(const int32_t* keys, const float* confidence, 
   statistics_.prefetch_created += created;
   worker_.wake();
   return created;
+}
+
+// What was computed where it is crosses the link after all forecasts, if its score is higher than what it would replace.
+void OffloadPipeline::fetch_later() {
+  for (const int32_t key : std::exchange(on_host_, {})) {
+    if (table_->slot_of(key) != kAbsent || worker_.queue().contains(key)) continue;
+    const int32_t victim = table_->victim();
+    if (victim == kAbsent) break;
+    if (table_->state(victim) != State::empty && !(table_->victim_at(victim).score < table_->score_of(key))) continue;
+    Task task{key, kAbsent, next_tag_++, position_ + table_->layers(), 0.0f};
+    if (rules_.reserve == Reserve::creation) {
+      if (!prefetches_.below_limit()) break;
+      prefetches_.reserve(task, victim);
+    }
+    worker_.queue().add(task);
+    ++statistics_.prefetch_created;
+  }
 }
 
 // The indices of the tasks, the most confident first, after checking them.
@@ -125,6 +143,11 @@ Statistics OffloadPipeline::statistics() {
 void OffloadPipeline::reset_statistics() {
   std::lock_guard lock(table_->mutex());
   statistics_ = {};
+}
+
+EventCounts OffloadPipeline::last_event() {
+  std::lock_guard lock(table_->mutex());
+  return last_event_;
 }
 
 void OffloadPipeline::write_off() {

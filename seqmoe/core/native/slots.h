@@ -65,12 +65,15 @@ class SlotTable {
   // Nothing this event needs is evicted until the next event begins.
   void begin_event(int32_t layer, const int32_t* experts, size_t count);
 
+  // NaN has no order; it counts as the lowest score.
+  float score_of(int32_t key) const {
+    const float score = (shared_ ? published_ : score_)[key];
+    return score == score ? score : -std::numeric_limits<float>::infinity();
+  }
+
   Victim victim_at(int32_t slot) const {
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    if (state_[slot] == State::empty) return {lowest, kAbsent, slot};
-    const float score = (shared_ ? published_ : score_)[owner_[slot]];
-    // NaN has no order; it counts as the lowest score.
-    return {score == score ? score : lowest, owner_[slot], slot};
+    if (state_[slot] == State::empty) return {-std::numeric_limits<float>::infinity(), kAbsent, slot};
+    return {score_of(owner_[slot]), owner_[slot], slot};
   }
 
   // The slot to take next, or kAbsent: empty ones first, then the lowest score, ties by the lower key.

@@ -225,7 +225,15 @@ class _Meter:
 
 
 def execution_on_device(spec: SystemSpec, asked: str) -> SystemSpec:
-    """The system in the mode that a cell asks for; a device's own is one graph."""
+    """The system in the mode that a cell asks for; a device's own is one graph.
+
+    Raises `InputError` for a system whose misses are computed on the host.
+    """
+    if spec.miss != "load":
+        raise InputError(
+            f"system {spec.name!r}: the CUDA runtime loads all its misses, the host's CPU takes no part; run it in the "
+            "emulated lane, or choose 'seqmoe'"
+        )
     return replace(spec, execution=asked or "graph")
 
 

@@ -103,7 +103,7 @@ def _begin(step: DecodeStep, router: Router, position: int) -> None:
 
     def done(layer: int) -> None:
         if router.pacer is not None:
-            router.pacer.layer_done(placement.take_stall())
+            router.pacer.layer_done(*placement.take_waits())
 
     step.begin(
         position,

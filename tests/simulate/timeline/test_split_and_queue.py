@@ -12,10 +12,11 @@ from seqmoe.simulate.timeline.cell import Simulator
 from seqmoe.simulate.timeline.costs import Costs
 from seqmoe.simulate.timeline.hits import StepCounts
 from seqmoe.simulate.timeline.queue import left_of_transfer, load_stall, missing_layers, wait
-from seqmoe.simulate.timeline.split import Prices, background_link, prices, shares
+from seqmoe.simulate.timeline.split import background_link, prices, shares
 from seqmoe.spec.calibration import load_calibration
 from seqmoe.spec.hardware import load_hardware
 from seqmoe.spec.model import load_model
+from seqmoe.spec.pace import MissPrices
 from seqmoe.spec.paths import find_home
 
 HOME = find_home(Path(__file__).parent)
@@ -49,20 +50,12 @@ def test_the_first_load_of_a_layer_comes_after_what_is_in_flight() -> None:
     assert stall == pytest.approx(10 * 0.3 + 10 * missing_layers(busy, 10) * expected)
 
 
-def test_the_split_is_the_cheapest_of_all() -> None:
-    price = Prices(link=4.0, contended=6.0, cpu=3.0, hand_over=2.0, wait=0.5, hidden=1.0)
-    assert price.cost(2, 0) == 8.5 and price.cost(2, 1) == 6.5 and price.cost(2, 2) == 7.0
-    assert price.cheapest(2) == (6.5, 1) and price.cheapest(1) == (4.0, 1) and price.cheapest(0) == (0.0, 0)
-    slow = replace(price, cpu=50.0)
-    assert slow.cheapest(3) == (12.5, 0)
-    assert replace(price, hidden=100.0).cost(3, 3) == 0
-
-
 def test_shares_are_means_over_the_number_of_misses() -> None:
-    price = Prices(link=4.0, contended=6.0, cpu=3.0, hand_over=2.0, wait=0.0, hidden=0.0)
+    price = MissPrices(link=4.0, contended=6.0, cpu=3.0, hand_over=2.0, hit=0.5)
     layer = StepCounts(2.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # two experts of one layer, each missing by a half
     found = shares(price, layer, 1)
-    (one, on_cpu), (two, both) = price.cheapest(1), price.cheapest(2)
+    on_cpu, both = price.cheapest(1, 1), price.cheapest(2, 0)
+    one, two = price.cost(1, on_cpu, 1), price.cost(2, both, 0)
     assert found.stall + found.cpu == pytest.approx(0.5 * one + 0.25 * two)
     assert found.computed == pytest.approx(0.5 * on_cpu + 0.25 * both)
     assert background_link(1.0, found, 6.0) == pytest.approx(max(0.05, 1.0 + found.cpu / 6 - found.computed))
@@ -76,7 +69,7 @@ def test_prices_are_of_what_link_and_cpu_leave_each_other() -> None:
     )
     kernel = CALIBRATION.value("ktransformers.cpu_efficiency")
     assert found.cpu == pytest.approx(4_718_592 / ((96 - 15) * 1e9 * kernel))
-    assert found.hidden == pytest.approx(one.experts(7))
+    assert 7 * found.hit == pytest.approx(one.experts(7))
 
 
 def test_computing_misses_beats_loading_them_over_a_slow_link_and_never_where_the_cpu_is_slower() -> None:
