@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from seqmoe import __main__ as command
+from seqmoe import __version__
 from seqmoe.predictor.first_order import FirstOrder
 
 
@@ -29,6 +30,10 @@ def seqmoe(monkeypatch, capsys):
 
 def _last_json(text: str):
     return json.loads(text.strip().splitlines()[-1])
+
+
+def test_the_version_is_the_packages(seqmoe):
+    assert seqmoe("--version") == (0, f"seqmoe {__version__}\n", "")
 
 
 def test_reference_info_prints_the_card(seqmoe):

@@ -8,11 +8,28 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from seqmoe import __version__
 from seqmoe.spec.errors import InputError
 
 _HELP = "SeqMoE: predictive offloading of Mixture-of-Experts models, and the harness that tests it beside its rivals."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=_HELP)
 out, err = Console(), Console(stderr=True)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"seqmoe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object as the last line of stdout.")]
 
