@@ -71,6 +71,8 @@ def serve(
 
     if predictor is not None and systems.system(system).predictor == "none":
         raise InputError(f"--predictor {predictor}: system {system!r} makes no forecasts; --system seqmoe does")
+    if name is not None and not name.strip():
+        raise InputError(f"--name {name!r}: clients need a name to ask for; give one, or leave the option out")
     secret = _secret(token, token_file)
     if chat_template is not None and not chat_template.is_file():
         raise InputError(f"--chat-template {chat_template}: no such file")

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from seqmoe.runtime.sampling import Sampling
 from seqmoe.serve.answers import Shape, answer
-from seqmoe.serve.errors import ApiError, failed, invalid
+from seqmoe.serve.errors import ApiError, failed, invalid, no_json
 from seqmoe.serve.job import Job
 from seqmoe.serve.prompts import Prompts
 from seqmoe.serve.protocol import ChatRequest, CompletionRequest, StreamOptions
@@ -136,8 +136,10 @@ def _word_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
-        worded = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code="not_found")
-        return JSONResponse(worded.body, error.status_code, error.headers)
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        unreadable = _unreadable(error.__cause__) if error.status_code == 400 else None
+        worded = unreadable or ApiError(error.status_code, message, code="not_found")
+        return JSONResponse(worded.body, worded.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
@@ -149,11 +151,20 @@ def _word_errors(app: FastAPI) -> None:
         return JSONResponse(failed().body, 500)
 
 
+def _unreadable(cause: BaseException | None) -> ApiError | None:
+    """What `json` raises beside its own error, which the framework turns into a refusal without a reason."""
+    if isinstance(cause, RecursionError):
+        return no_json("it is nested too deeply")
+    if isinstance(cause, UnicodeError):
+        return no_json("its text is not UTF-8")
+    return no_json("a number has too many digits") if isinstance(cause, ValueError) else None
+
+
 def _first_fault(error: RequestValidationError) -> ApiError:
     fault = error.errors()[0]
     where = [str(part) for part in fault["loc"] if part != "body"]
     if fault["type"] == "json_invalid":
-        return invalid(f"the body is not valid JSON: {fault['ctx']['error']}", code="invalid_json")
+        return no_json(fault["ctx"]["error"])
     if not where and fault["type"] in ("model_attributes_type", "missing"):
         return invalid("the body must be a JSON object, sent with 'Content-Type: application/json'")
     text = fault["msg"].removeprefix("Value error, ")

@@ -33,6 +33,11 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return ApiError(400, message, param=param, code=code)
 
 
+def no_json(reason: str) -> ApiError:
+    """The body cannot be parsed."""
+    return invalid(f"the body is not valid JSON: {reason}", code="invalid_json")
+
+
 def too_large(limit: int) -> ApiError:
     """The body exceeds the limit; the connection ends, since the rest of it is not read."""
     return ApiError(413, f"the request's body exceeds {limit} bytes", code="request_too_large", headers=_CLOSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -62,7 +63,7 @@ class _Request(_Strict):
             return data
         for name, harmless in _NEUTRAL.items():
             if name in data and data[name] is not None and data[name] not in harmless:
-                raise ValueError(f"{name}: {data[name]!r} is not supported by this server; leave it out")
+                raise ValueError(f"{name}: {reprlib.repr(data[name])} is not supported by this server; leave it out")
         return {name: value for name, value in data.items() if name not in _NEUTRAL}
 
     @field_validator("stop", mode="before")

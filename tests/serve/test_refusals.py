@@ -92,6 +92,31 @@ def test_bodies_that_are_no_request(served, body):
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"model": "tiny", "prompt": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
+        (b'{"model": "tiny", "prompt": "x", "seed": ' + b"9" * 100_000 + b"}", "too many digits"),
+        (b'{"model": "tiny", "prompt": "\xff"}', "not UTF-8"),
+    ],
+    ids=("broken", "lists", "objects", "closed", "digits", "bytes"),
+)
+def test_what_json_cannot_hold_is_named_so(served, body, message):
+    response = served.client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert message in _refused(response, 400, code="invalid_json")
+
+
+def test_a_refused_value_is_quoted_in_short(served):
+    nested: list = []
+    for _ in range(800):
+        nested = [nested]
+    for value in ("x" * 1_000_000, nested):
+        assert len(_refused(served.complete(tools=value), 400, "tools")) < 200
+
+
 def test_json_must_be_called_so(served):
     body = json.dumps({"model": "tiny", "prompt": "x"})
     response = served.client.post("/v1/completions", content=body, headers={"Content-Type": "text/plain"})

@@ -41,6 +41,8 @@ def test_options_that_do_not_fit(refused, tiny_checkpoint, tmp_path):
         (("--token-file", tmp_path / "token", "--token", "x"), "one of them"),
         (("--host", "no.such.host.invalid", "--token", "x"), "choose another address"),
         (("--chat-template", tmp_path / "none"), "no such file"),
+        (("--name", ""), "--name ''"),
+        (("--name", " "), "clients need a name"),
         (("--system", "lru", "--predictor", "x"), "makes no forecasts"),
         (("--batch", "0"), "batch"),
         (("--max-seconds", "nan"), "--max-seconds"),
