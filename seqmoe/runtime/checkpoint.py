@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoTokenizer
 from seqmoe.adapters.base import ExpertFormat, Family, family_of
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
+from seqmoe.spec.hub import quiet_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,15 @@ class Checkpoint:
         type.
         """
         try:
-            whole = AutoConfig.from_pretrained(source)
+            with quiet_attempts():
+                whole = AutoConfig.from_pretrained(source)
             family = family_of(whole.model_type)
             config = whole.get_text_config()
             _unquantise(source, whole, family)
             dtype = _stored_dtype(whole, config) if dtype == "auto" else dtype
             family.expert_format(config, dtype)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            with quiet_attempts():
+                tokenizer = AutoTokenizer.from_pretrained(source)
         except InputError:
             raise
         except (OSError, ValueError) as error:

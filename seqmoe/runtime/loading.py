@@ -25,6 +25,7 @@ from seqmoe.runtime.model_class import without_experts
 from seqmoe.runtime.offload import NAME
 from seqmoe.runtime.stored import stored_tensors
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.hub import quiet_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def expert_files(checkpoint: Checkpoint) -> ExpertFiles:
     folder = Path(checkpoint.source)
     if not folder.is_dir():
         try:
-            folder = Path(snapshot_download(checkpoint.source, allow_patterns=["*.json", "*.safetensors"]))
+            with quiet_attempts():
+                folder = Path(snapshot_download(checkpoint.source, allow_patterns=["*.json", "*.safetensors"]))
         except (OSError, ValueError) as error:
             raise unreadable(checkpoint.source, error) from None
     return locate_experts(stored_tensors(folder), checkpoint.family, checkpoint.config, checkpoint.dtype)
@@ -69,14 +71,15 @@ def _load_without_experts(checkpoint: Checkpoint) -> Any:
         transformers_logging.disable_progress_bar()
     kind = without_experts(checkpoint.family, checkpoint.config)
     try:
-        model, report = kind.from_pretrained(  # type: ignore[attr-defined]
-            checkpoint.source,
-            config=checkpoint.config,
-            dtype=checkpoint.format.torch_dtype,
-            experts_implementation=NAME,
-            ignore_mismatched_sizes=True,  # so that the report names them; they are refused below
-            output_loading_info=True,
-        )
+        with quiet_attempts():
+            model, report = kind.from_pretrained(  # type: ignore[attr-defined]
+                checkpoint.source,
+                config=checkpoint.config,
+                dtype=checkpoint.format.torch_dtype,
+                experts_implementation=NAME,
+                ignore_mismatched_sizes=True,  # so that the report names them; they are refused below
+                output_loading_info=True,
+            )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise unreadable(checkpoint.source, error) from None
     for name, stored, wanted in report["mismatched_keys"]:

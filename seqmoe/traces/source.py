@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.hub import quiet_attempts
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces import store
 from seqmoe.traces.importers import import_traces
@@ -52,12 +53,13 @@ def _fetch(address: str) -> Path:
     inner = "/".join(parts[2:])
     pattern = f"{inner}/*" if inner else "*"
     try:
-        folder = huggingface_hub.snapshot_download(
-            f"{parts[0]}/{name}",
-            repo_type="dataset",
-            revision=revision or None,
-            allow_patterns=[inner, pattern] if inner else [store.MANIFEST, "*.arrow"],
-        )
+        with quiet_attempts():
+            folder = huggingface_hub.snapshot_download(
+                f"{parts[0]}/{name}",
+                repo_type="dataset",
+                revision=revision or None,
+                allow_patterns=[inner, pattern] if inner else [store.MANIFEST, "*.arrow"],
+            )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{address}: cannot be fetched from the hub: {reason}") from None

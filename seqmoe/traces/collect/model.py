@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from seqmoe.adapters.base import Family, family_of
 from seqmoe.spec.errors import InputError
+from seqmoe.spec.hub import quiet_attempts
 from seqmoe.traces.collect.request import CollectOptions, Prompt, Request, identifiers, request_seed
 
 
@@ -30,9 +31,11 @@ class TracedModel:
     def open(location: str) -> TracedModel:
         """Read configuration and tokenizer. Raises `InputError` for what cannot be read, or an unknown family."""
         try:
-            config = AutoConfig.from_pretrained(location)
+            with quiet_attempts():
+                config = AutoConfig.from_pretrained(location)
             family = family_of(config.model_type)
-            tokenizer = AutoTokenizer.from_pretrained(location)
+            with quiet_attempts():
+                tokenizer = AutoTokenizer.from_pretrained(location)
         except InputError:
             raise
         except (OSError, ValueError) as error:
@@ -45,7 +48,8 @@ class TracedModel:
             transformers_logging.disable_progress_bar()
         dtype = torch.float32 if device.type == "cpu" else "auto"
         try:
-            model = AutoModelForCausalLM.from_pretrained(self.location, dtype=dtype)
+            with quiet_attempts():
+                model = AutoModelForCausalLM.from_pretrained(self.location, dtype=dtype)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise _unreadable(self.location, error) from None
         return model.to(device).eval()
