@@ -31,18 +31,18 @@ def report(
 ) -> None:
     """Turn records into a site of pages, with figures and their data, and print the short tables."""
     from seqmoe.report.site.history import read_histories
-    from seqmoe.report.sources import read_results, require_folders
+    from seqmoe.report.sources import read_results, require_figures, require_folders, require_room
     from seqmoe.report.writer import write_report
     from seqmoe.spec.paths import find_home
 
     home = find_home()
-    require_folders(results or [])
-    folders = results or [home.results]
-    records = read_results(folders)
     pictures = None if png is None else [name for name in png.split(",") if name and name != "none"]
-    written = write_report(
-        records, home, folder or home.reports, suite, pictures, read_histories(folders) if suite is None else []
-    )
+    folders, into = results or [home.results], folder or home.reports
+    require_folders(results or [])
+    require_figures(pictures or [])
+    require_room(into)
+    records = read_results(folders)
+    written = write_report(records, home, into, suite, pictures, read_histories(folders) if suite is None else [])
     if as_json:
         figures = {
             figure: {name: str(path) for name in ("png", "svg", "csv") if (path := getattr(files, name))}

@@ -31,12 +31,17 @@ class Section:
     @property
     def name(self) -> str:
         """The stem of its files."""
-        return f"figure{self.figure}" if self.figure[:1].isdigit() else self.figure
+        return file_stem(self.figure)
 
     @property
     def label(self) -> str:
         """The section's number for people."""
         return f"Figure {self.figure}" if self.figure.isdigit() else _LABELS.get(self.figure, self.figure.capitalize())
+
+
+def file_stem(figure: str) -> str:
+    """The stem of a figure's files, by its number or name."""
+    return f"figure{figure}" if figure[:1].isdigit() else figure
 
 
 def fill(template: str, **values: Any) -> Markup:

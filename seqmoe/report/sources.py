@@ -1,4 +1,7 @@
-"""The records that a report is made from: of one folder of results, or of several that hold parts of each other."""
+"""The records that a report is made from, of one folder of results or of several that hold parts of each other.
+
+And what can be said of a report that was asked for before they are read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from seqmoe.harness.record import Record
 from seqmoe.harness.store import latest, read_records, store_files
 from seqmoe.harness.studies.record import ANY
 from seqmoe.report.environments import AnyRecord
-from seqmoe.spec.errors import InputError
+from seqmoe.report.page import file_stem
+from seqmoe.report.registry import FIGURES
+from seqmoe.spec.errors import InputError, nearest
 
 
 def read_results(folders: Sequence[Path]) -> list[AnyRecord]:
@@ -36,6 +41,21 @@ def require_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"--results {folder}: no such folder; give one that `seqmoe bench` has written to")
+
+
+def require_room(out: Path) -> None:
+    """`InputError` for a folder to write that cannot be one: it, or what it would lie in, is there as a file."""
+    there = next(path for path in (out, *out.absolute().parents) if path.exists() or path.is_symlink())
+    if not there.is_dir():
+        raise InputError(f"--out {out}: {there} is there and is no folder; give another name")
+
+
+def require_figures(png: Sequence[str]) -> None:
+    """`InputError` for a name that is no figure's, before it is known which of them were run."""
+    names = [file_stem(entry.figure) for entry in FIGURES]
+    for name in png:
+        if name not in names:
+            raise InputError(f"--png {name}: no figure of a report; {nearest(name, names)}")
 
 
 def _merged(store: Sequence[AnyRecord]) -> list[AnyRecord]:

@@ -1,4 +1,4 @@
-"""Protects the choice of a suite: one is reported, and a name that nothing bears is refused with the nearest."""
+"""Protects what a report is asked for by name: a suite is reported alone, and a wrong name is refused at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from report_samples import HOME, NEEDS_GPU, cell, record
 from seqmoe import __main__ as command
 from seqmoe.harness.record import to_json
 from seqmoe.harness.store import store_path
+from seqmoe.report import sources
 
 
 @pytest.fixture
@@ -49,3 +50,23 @@ def test_the_suite_that_was_asked_for_is_reported_and_an_obstacle_takes_no_resul
 def test_a_suite_that_nothing_bears_is_refused_with_the_nearest(report) -> None:
     code, _, err = report("--suite", "mime")
     assert code == 2 and "--suite mime: " in err and "did you mean 'mine'?" in err
+
+
+def test_a_picture_or_a_folder_that_cannot_be_is_refused_before_anything_is_read(report, tmp_path, monkeypatch) -> None:
+    def read(folders):
+        raise AssertionError("read before it was checked")
+
+    monkeypatch.setattr(sources, "read_results", read)
+    (file := tmp_path / "site").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    for arguments, said in (
+        (("--png", "figure66"), "--png figure66: no figure of a report; did you mean 'figure6'?"),
+        (("--png", "figure6,nope"), "--png nope: no figure of a report; valid: figure1, figure2"),
+        (("--out", str(file)), f"--out {file}: {file} is there and is no folder"),
+        (("--out", str(file / "inner")), f"--out {file / 'inner'}: {file} is there and is no folder"),
+        (("--out", str(tmp_path / "dangling")), "dangling is there and is no folder"),
+    ):
+        code, out, err = report(*arguments)
+        assert (code, out) == (2, "") and said in err, arguments
+        assert len(err.splitlines()) == 1
+    assert file.read_text() == "mine"
