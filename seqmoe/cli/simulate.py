@@ -43,7 +43,9 @@ def simulate_cell(
     home = find_home()
     simulator = Simulator(home, load_calibration(home), seed)
     held = 1.0 if system in ("full", "eager", "sync") else residency
-    found = simulator.run(system, load_model(home, model), load_hardware(home, gpu), held, batch, decode_tokens)
+    chosen, hardware = load_model(home, model), load_hardware(home, gpu)
+    with err.status(f"simulating {system} on {hardware.title}"):
+        found = simulator.run(system, chosen, hardware, held, batch, decode_tokens)
     shares = {name: value / found.time.total for name, value in asdict(found.time).items()}
     if as_json:
         print_json(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from seqmoe.cli import app
+from seqmoe.cli import app, plan, simulate
 from seqmoe.spec.errors import InputError
 from seqmoe.traces.source import load_traces
 
@@ -25,6 +27,22 @@ def test_a_cell_says_that_it_is_simulated_and_where_its_time_goes() -> None:
     assert found["decode_tok_s"] == pytest.approx(175.7, rel=1e-3)
     assert sum(found["breakdown"].values()) == pytest.approx(1)
     assert found["hit_rate"] == 1
+
+
+def test_a_terminal_shows_what_is_simulated_meanwhile(monkeypatch) -> None:
+    def answer(home, question, tell):
+        tell("lru")
+        raise InputError("enough")
+
+    monkeypatch.setattr("seqmoe.simulate.advice.answer.answer", answer)
+    for command, module, shown in (
+        (("simulate", "cell", "--model", "gpt-oss-120b-mxfp4", "--system", "full"), simulate, "simulating full on"),
+        (("plan", "--model", "gpt-oss-120b-mxfp4"), plan, "simulating lru"),
+    ):
+        terminal = Console(file=StringIO(), force_terminal=True, width=120)
+        monkeypatch.setattr(module, "err", terminal)
+        CliRunner().invoke(app, [*command, "--gpu", "rtx-pro-6000", "--batch", "2"])
+        assert shown in terminal.file.getvalue()
 
 
 def test_wrong_names_are_refused() -> None:
