@@ -100,6 +100,7 @@ def test_replay_prints_rows(seqmoe, real_data):
         (["generate", "--prompt", "x", "--system", "lru", "--predictor", "x"], "system 'lru' makes no forecasts"),
         (["replay", "--traces", "absent.csv"], "absent.csv: no such trace file"),
         (["bench", "fig66"], "fig66"),
+        (["bench", "emulated", "--traces", __file__], f"--traces {__file__}: not a known trace format"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(seqmoe, args, message):

@@ -27,6 +27,7 @@ from seqmoe.spec.system import SYSTEMS
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.source import digest, load_traces
 from seqmoe.traces.split import split
+from seqmoe.traces.store import MANIFEST
 from seqmoe.traces.summary import column
 
 # How long a predictor is trained that nobody gave: enough to see the whole way, not for the best forecasts.
@@ -70,6 +71,26 @@ class Replays:
         if name not in self._traces:
             self._traces[name] = load_traces(self.path(name))
         return self._traces[name]
+
+    def check(self, cells: Iterable[Cell]) -> None:
+        """`InputError` for a given file that holds no traces, or other traces than any of the cells replays."""
+        place = Path(self._location or "")
+        names = sorted({cell.dataset for cell in cells if cell.routing == REPLAY and not is_synthetic(cell.dataset)})
+        if self._location is None or not names or not (place.is_file() or (place / MANIFEST).is_file()):
+            return
+        own = place.name.split(".")[0]
+        try:
+            loaded = self.traces(own) if own in names else load_traces(place)
+        except InputError as error:
+            raise InputError(
+                f"--traces {error}; give a file of traces, a store that `seqmoe trace import` has written, or a folder "
+                "of them"
+            ) from None
+        if own not in names:
+            raise InputError(
+                f"--traces {place}: has traces of {loaded.model}, but the chosen cells replay {' and '.join(names)}; "
+                "give traces whose file or store is called so up to the first dot, or the folder that has them"
+            )
 
     def requests(self, cell: Cell) -> tuple[tuple[int, ...], int | None]:
         """Which requests the cell replays, and with which one it warms up, as indices into its traces.

@@ -121,6 +121,7 @@ def run_suite(
         for option, given in (("--traces", traces), ("--predictor", predictor)):
             if given is not None:
                 raise InputError(f"{option} {given}: no chosen cell of suite {found.name!r} replays routing")
+    replays.check(cells)
     if not dry_run and cluster is None:
         here = HomeLauncher(home, environment, replays)
         replays.prepare([cell for cell in cells if here.random_obstacle(cell) is None], _log.warning)

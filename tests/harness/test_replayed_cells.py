@@ -66,6 +66,24 @@ def test_requests_are_held_out_long_enough_and_the_same_for_every_system(home, f
         found.requests(replayed(prompts=50))
 
 
+def test_a_file_that_holds_no_traces_is_refused_before_anything_runs(home, folder, tmp_path) -> None:
+    (tmp_path / "many.txt").write_text("no traces\n")
+    (tmp_path / "other").write_bytes(b"")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.savez(tmp_path / "many.npz", x=np.zeros(3))
+    (tmp_path / "many.json").write_text("[" * 100_000)
+    for name in ("many.txt", "other", "other.npz", "many.npz", "many.json"):
+        with pytest.raises(InputError) as caught:
+            Replays(home, str(tmp_path / name)).check([replayed()])
+        assert f"--traces {tmp_path / name}: " in str(caught.value)
+        assert "`seqmoe trace import`" in str(caught.value)
+    with pytest.raises(InputError, match=r"one\.store: has traces of m, but the chosen cells replay many; give"):
+        Replays(home, str(folder / "one.store")).check([replayed()])
+    for given in (None, str(folder), str(folder / "many.store"), str(tmp_path)):
+        Replays(home, given).check([replayed()])
+    Replays(home, str(tmp_path / "other")).check([cell()])
+
+
 def test_a_single_sequence_is_replayed_without_a_warm_up(home, folder) -> None:
     assert Replays(home, str(folder)).requests(replayed(dataset="one", prompts=1)) == ((0,), None)
 

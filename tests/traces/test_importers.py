@@ -155,6 +155,21 @@ def test_truncated_npz_and_unknown_formats_are_refused(tmp_path):
         import_traces(tmp_path / "absent.csv")
 
 
+def test_damage_that_only_the_libraries_notice_names_the_file(tmp_path):
+    np.savez_compressed(tmp_path / "whole.npz", x=np.arange(2000).reshape(-1, 4, 2))
+    np.save(tmp_path / "whole.npy", np.zeros((3, 4, 2), dtype=np.int32))
+    packed, plain = (tmp_path / "whole.npz").read_bytes(), (tmp_path / "whole.npy").read_bytes()
+    damaged = {
+        "bytes.npz": packed[:60] + b"\xff" * 200 + packed[260:],  # zlib's error
+        "header.npy": plain.replace(b"}", b"("),  # the tokenizer's
+        "deep.json": b"[" * 100_000,  # the recursion's
+    }
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}: "):
+            import_traces(tmp_path / name)
+
+
 def test_real_files_have_their_documented_shape(real_data):
     qwen = import_traces(real_data / "traces" / "qwen3-30b-a3b.route.csv")
     assert (qwen.layers, qwen.experts, qwen.top_k) == (48, 128, 6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tokenize
+import zlib
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +27,11 @@ class Reader(Protocol):
 
 
 _READERS: tuple[Reader, ...] = (route_trace, fingerprint_npz, fingerprint_json, layer_records, routed_experts)
+# What `json`, `zipfile` and `numpy` raise for bytes that are damaged beyond what the readers look for.
+_BROKEN = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError, EOFError, MemoryError, zlib.error,
+    tokenize.TokenError,
+)  # fmt: skip
 # The first record of a line-wise format lies within this.
 _HEAD = 1 << 16
 
@@ -40,13 +47,13 @@ def import_traces(path: Path) -> TraceSet:
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     for reader in _READERS:
-        if reader.recognises(head, path):
-            try:
+        try:
+            if reader.recognises(head, path):
                 return reader.read(path)
-            except InputError:
-                raise
-            except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                reason = str(error).splitlines()[0]
-                raise InputError(f"{path}: breaks the format {reader.FORMAT}: {reason}; is it truncated?") from None
+        except InputError:
+            raise
+        except _BROKEN as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(f"{path}: breaks the format {reader.FORMAT}: {reason}; is it truncated?") from None
     formats = "; ".join(reader.FORMAT for reader in _READERS)
     raise InputError(f"{path}: not a known trace format; known: {formats}")
