@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from seqmoe.harness.metrics import Missing
 from seqmoe.harness.record import PromptObservation, Record
+from seqmoe.runtime.meter import WINDOW_STEPS
 
 AGREEMENT = 0.05
-# Decode steps to a window where the system does not say what its own are.
-WINDOW_STEPS = 16
 # Tukey's fence for what lies far out, and how much longer than usual a gap must be at least.
 _FENCE, _LEAST = 3.0, 1.5
 
@@ -154,6 +153,7 @@ def _windows(record: Record) -> list[Window]:
 def _steps(record: Record) -> int:
     table = record.observations.stats.get("windows")
     steps = table.get("steps") if isinstance(table, dict) else None
+    # Ours where the system does not say what its own are.
     return steps if isinstance(steps, int) and steps > 0 else WINDOW_STEPS
 
 

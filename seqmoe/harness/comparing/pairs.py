@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from seqmoe.harness.comparing.sides import SYSTEM, Side, host_of
+from seqmoe.harness.comparing.work import same_work
 from seqmoe.harness.conditions import model_digest
 from seqmoe.harness.record import Record
-from seqmoe.harness.weights import has_predictor
 from seqmoe.spec.suite import Cell
-
-# What two systems may differ in and still do the same work; see `_same_work` for the other three.
-_FREE = {"system", "predictor", "execution", "residency"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +77,8 @@ def _partners(
             yield key, cells[key]
         return
     for other, theirs in cells.items():
-        if other[0] == key[0] and _same_work(mine[0].cell, theirs[0].cell):
+        if other[0] == key[0] and same_work(mine[0].cell, theirs[0].cell):
             yield other, theirs
-
-
-def _same_work(a: Cell, b: Cell) -> bool:
-    """Whether two systems' cells differ only in the system.
-
-    Full load has no residency, a wrapped system no execution mode and many a system no predictor: these fit all.
-    """
-    if any(value != _fixed(b)[name] for name, value in _fixed(a).items()):
-        return False
-    if a.residency != b.residency and "full" not in (a.system, b.system):
-        return False
-    if a.execution and b.execution and a.execution != b.execution:
-        return False
-    return a.predictor == b.predictor or not (has_predictor(a) and has_predictor(b))
-
-
-def _fixed(cell: Cell) -> dict[str, Any]:
-    return {name: value for name, value in asdict(cell).items() if name not in _FREE}
 
 
 def _label(kind: str, a: Cell, b: Cell) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from seqmoe.harness.comparing.judging import METRICS, Judged, judge
 from seqmoe.harness.comparing.pairs import Pair, pair_cells
 from seqmoe.harness.comparing.sides import HOST, Side, host_of
+from seqmoe.harness.comparing.work import work_of
 from seqmoe.harness.record import Record
 from seqmoe.harness.statistics import Summary
 from seqmoe.report.frame import system_title
@@ -20,7 +21,6 @@ from seqmoe.spec.suite import LEAST_THRESHOLD, Cell
 _METRIC = METRICS["decode_tok_s"]
 # What was computed or is stretched in time alike on all machines says nothing of a machine.
 _TIMED = ("measured", "emulated")
-_OWN = {"system", "predictor", "execution"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _by_work(records: Iterable[Record]) -> dict[tuple[object, ...], dict[str, li
     groups: dict[tuple[object, ...], dict[str, list[Record]]] = {}
     for record in records:
         if record.cell.lane in _TIMED:
-            work = (host_of(record), *(value for name, value in asdict(record.cell).items() if name not in _OWN))
+            work = (host_of(record), *work_of(record.cell).values())
             groups.setdefault(work, {}).setdefault(record.cell_key, []).append(record)
     return groups
 
