@@ -1,8 +1,10 @@
-"""Small real inputs that several tests share."""
+"""Small real inputs, and the command in this process, that several tests share."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,23 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data in {folder}; set SEQMOE_DATA to a folder that has traces/ and prompts/")
     return folder
+
+
+@pytest.fixture
+def seqmoe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int | str | None, str, str]]:
+    """Run `seqmoe ARGS` in this process; returns exit code, stdout, stderr."""
+    from seqmoe import __main__ as command
+
+    def run(*args: object) -> tuple[int | str | None, str, str]:
+        monkeypatch.setattr(sys, "argv", ["seqmoe", *map(str, args)])
+        with pytest.raises(SystemExit) as stopped:
+            command.main()
+        printed = capsys.readouterr()
+        return stopped.value.code, printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

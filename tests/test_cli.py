@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,20 +11,6 @@ import typer
 from seqmoe import __main__ as command
 from seqmoe import __version__
 from seqmoe.predictor.first_order import FirstOrder
-
-
-@pytest.fixture
-def seqmoe(monkeypatch, capsys):
-    """Run `seqmoe ARGS` in this process; returns exit code, stdout, stderr."""
-
-    def run(*args: str):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", *args])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
-    return run
 
 
 def _last_json(text: str):

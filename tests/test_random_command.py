@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
-
-from seqmoe import __main__ as command
-
-
-@pytest.fixture
-def seqmoe(monkeypatch, capsys):
-    """Run `seqmoe ARGS` in this process; returns exit code, stdout, stderr."""
-
-    def run(*args: str):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", *args])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
-    return run
-
 
 RANDOM = ("--config", "qwen3-30b-a3b-fp8", "--weights", "random")
 

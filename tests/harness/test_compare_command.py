@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 
 import pytest
 from harness_samples import record, timed
 
-from seqmoe import __main__ as command
 from seqmoe.harness.store import Store
 
 
 @pytest.fixture
-def seqmoe(home, monkeypatch, capsys):
+def seqmoe(home, monkeypatch, seqmoe):
     """Run `seqmoe ARGS` in the test's clone; returns exit code, stdout, stderr."""
     monkeypatch.chdir(home.work)
-
-    def run(*args: str):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", *args])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
-    return run
+    return seqmoe
 
 
 @pytest.fixture

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from predictor_samples import random_request, sample_traces, trace_set
 
-from seqmoe import __main__ as command
 from seqmoe.traces.store import write_store
 
 
 @pytest.fixture
-def seqmoe(monkeypatch, capsys):
+def seqmoe(seqmoe):
     """Run `seqmoe predictor ARGS` in this process; returns exit code, stdout, stderr."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "predictor", *map(str, args)])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
-    return run
+    return partial(seqmoe, "predictor")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 from prediction_samples import NO_EARLY, evaluation, fig2_records, fig8_records, record
 from report_samples import HOME
 
-from seqmoe import __main__ as command
 from seqmoe.harness.store import store_path
 from seqmoe.harness.studies.record import to_line
 from seqmoe.predictor.evaluation import ece, interval, recall, recall_on_misses
@@ -227,7 +225,7 @@ def test_a_line_that_does_not_fit_is_refused() -> None:
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch, capsys):
+def report(tmp_path, monkeypatch, seqmoe):
     """Run `seqmoe report` on a folder of given records; returns exit code, the JSON, and stderr."""
 
     def run(records, *arguments):
@@ -238,11 +236,8 @@ def report(tmp_path, monkeypatch, capsys):
                 stream.write(to_line(one) + "\n")
         monkeypatch.chdir(HOME.declarations)
         folders = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "out")]
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "report", *folders, "--json", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, json.loads(printed.out.splitlines()[-1] if printed.out else "{}"), printed.err
+        code, out, err = seqmoe("report", *folders, "--json", *arguments)
+        return code, json.loads(out.splitlines()[-1] if out else "{}"), err
 
     return run
 

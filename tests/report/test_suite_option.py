@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from report_samples import HOME, NEEDS_GPU, cell, record
 
-from seqmoe import __main__ as command
 from seqmoe.harness.record import to_json
 from seqmoe.harness.store import store_path
 from seqmoe.report import sources
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch, capsys):
+def report(tmp_path, monkeypatch, seqmoe):
     """Run `seqmoe report` on records of fig6 and of an own suite; returns exit code, stdout, stderr."""
     for name, panel, speed in (("fig6", "decode-short", 50.0), ("mine", "my-panel", 70.0)):
         path = store_path(tmp_path / "results", "cpu-example-2c", name)
@@ -29,11 +27,7 @@ def report(tmp_path, monkeypatch, capsys):
     def run(*arguments):
         monkeypatch.chdir(HOME.declarations)
         folders = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "out")]
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "report", *folders, "--json", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
+        return seqmoe("report", *folders, "--json", *arguments)
 
     return run
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from seqmoe import __main__ as command
 from seqmoe.cli import serve
 from seqmoe.spec.errors import InputError
 
 
 @pytest.fixture
-def refused(monkeypatch, capsys):
+def refused(monkeypatch, seqmoe):
     """Run `seqmoe serve ARGS`, which must be refused; what it said."""
     monkeypatch.delenv("SEQMOE_TOKEN", raising=False)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "serve", "--port", "0", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        assert stopped.value.code == 2
-        return capsys.readouterr().err
+        code, _, err = seqmoe("serve", "--port", "0", *arguments)
+        assert code == 2
+        return err
 
     return run
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from replay_samples import traces
 
-from seqmoe import __main__ as command
 from seqmoe.predictor.making import make_predictor
 from seqmoe.traces.store import write_store
 
 
 @pytest.fixture
-def seqmoe(monkeypatch, capsys):
+def seqmoe(seqmoe):
     """Run `seqmoe ARGS` in this process; returns exit code, the last line of stdout as JSON if it is, stderr."""
 
     def run(*args):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", *map(str, args)])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        last = printed.out.splitlines()[-1] if printed.out else ""
-        return stopped.value.code, json.loads(last) if last.startswith("{") else printed.out, printed.err
+        code, out, err = seqmoe(*args)
+        last = out.splitlines()[-1] if out else ""
+        return code, json.loads(last) if last.startswith("{") else out, err
 
     return run
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from seqmoe import __main__ as command
 from seqmoe.traces.source import digest, load_traces
 
 
 @pytest.fixture
-def collecting(monkeypatch, capsys, tmp_path, tiny_checkpoint):
+def collecting(seqmoe, tmp_path, tiny_checkpoint):
     """Run `seqmoe trace collect` on the tiny model; returns exit code, stdout, stderr."""
 
     def run(prompts, *more, model=tiny_checkpoint):
         given = ["--model", str(model), "--prompts", str(prompts), "--out", str(tmp_path / "store"), "--tokens", "4"]
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "trace", "collect", *given, "--engine", "transformers", *more])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
+        return seqmoe("trace", "collect", *given, "--engine", "transformers", *more)
 
     return run
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from seqmoe import __main__ as command
 from seqmoe.traces.importers import import_traces
 from seqmoe.traces.source import digest
 from seqmoe.traces.split import split
@@ -19,16 +17,13 @@ FORMATS = ("fingerprint.json", "layer_records.jsonl", "routed_experts.json", "ro
 
 
 @pytest.fixture
-def trace(monkeypatch, capsys):
+def trace(seqmoe):
     """Run `seqmoe trace ARGS` in this process; returns exit code, the last line of stdout (JSON if it is), stderr."""
 
     def run(*args):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "trace", *map(str, args)])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        last = (printed.out.strip().splitlines() or [""])[-1]
-        return stopped.value.code, json.loads(last) if "--json" in args and last else printed.out, printed.err
+        code, out, err = seqmoe("trace", *args)
+        last = (out.strip().splitlines() or [""])[-1]
+        return code, json.loads(last) if "--json" in args and last else out, err
 
     return run
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import pytest
 from study_samples import write_study
 
-from seqmoe import __main__ as command
-
 
 @pytest.fixture
-def bench(home, monkeypatch, capsys):
+def bench(home, monkeypatch, seqmoe):
     """Run `seqmoe bench ...` where the study `small` is declared; returns exit code, stdout, stderr."""
     write_study(home)
     (home.work / "pyproject.toml").write_text("")
     monkeypatch.chdir(home.work)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["seqmoe", "bench", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            command.main()
-        printed = capsys.readouterr()
-        return stopped.value.code, printed.out, printed.err
-
-    return run
+    return partial(seqmoe, "bench")
 
 
 def test_a_dry_run_lists_the_cells_and_starts_nothing(home, bench) -> None:
