@@ -9,7 +9,6 @@ from typing import Protocol
 import torch
 
 from seqmoe.core.budget import TransferBudget
-from seqmoe.core.control import POSITION
 from seqmoe.core.device_worker import DeviceWorker
 from seqmoe.core.slots import EMPTY
 from seqmoe.predictor.base import Predictor
@@ -244,11 +243,6 @@ class Slots:
         if self._worker is not None:
             found |= {f"worker_{name}": int(value) for name, value in self._worker.statistics().items()}
         return found
-
-    @property
-    def position(self) -> int:
-        """step * layers + layer, as the device last told."""
-        return int(self.control.words[POSITION])
 
     def stop(self) -> None:
         """End the worker."""

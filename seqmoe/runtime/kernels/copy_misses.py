@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 
@@ -42,20 +40,6 @@ class PoolParts:
             raise ValueError(f"source {list(self.source.shape)}, target {list(self.target.shape)}: {self.sizes} parts")
         if any(size <= 0 or size % ACCESS for size in self.sizes):
             raise ValueError(f"sizes = {self.sizes}: each part must be a multiple of {ACCESS} bytes")
-
-    @classmethod
-    def of(cls, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Self:
-        """Parts of tensors that one device can read, [keys, ...], and write, [slots, ...], each without gaps."""
-        sizes = tuple(target[0].numel() * target.element_size() for target in targets)
-        for source, target, size in zip(sources, targets, sizes, strict=True):
-            same = source[0].numel() * source.element_size() == size and source.is_contiguous()
-            if not (same and target.is_contiguous() and (source.data_ptr() | target.data_ptr()) % ACCESS == 0):
-                raise ValueError(f"{list(source.shape)} cannot be copied to {list(target.shape)}: shape or alignment")
-        device = targets[0].device
-        keys = torch.arange(len(sources[0]), dtype=torch.int64)
-        source = torch.stack([part.data_ptr() + keys * size for part, size in zip(sources, sizes, strict=True)])
-        target = torch.tensor([part.data_ptr() for part in targets], dtype=torch.int64)
-        return cls(source.to(device), target.to(device), sizes)
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """Retention policies whose scores the device keeps itself while it decodes.
 
 Each stands beside its host's twin of `seqmoe.runtime.retention_kinds`. The twin does what happens between decode steps
-(a prompt, a new request) after taking over the device's state, and gives it back; what happens in a step are kernels.
+(a new request) after taking over the device's state, and gives it back; what happens in a step are kernels.
 """
 
 from __future__ import annotations
@@ -61,18 +61,6 @@ class DeviceRetention:
         """A new batch begins with ``step``."""
         self._take()
         self.host.begin_request(step)
-        self._give()
-
-    def resized(self, step: int) -> None:
-        """From ``step`` on the running batch has more or fewer requests; nothing is forgotten."""
-        self._take()
-        self.host.resized(step)
-        self._give()
-
-    def prompt(self, layer: int, step: int, active: NDArray[np.bool_]) -> None:
-        """A prompt needs experts of a layer: ``active`` bool [steps, experts], the last of which is ``step``."""
-        self._take()
-        self.host.prompt(layer, step, active)
         self._give()
 
     def before_step(self, step: int) -> None:

@@ -62,12 +62,6 @@ class ExpertWeights:
         """Slots of the pool."""
         return len(self.gate_up)
 
-    @property
-    def parts(self) -> dict[str, torch.Tensor]:
-        """The tensors of the pool by name, in the order in which misses are copied."""
-        names = part_shapes(self.format, self.hidden, self.width, self.gate_up_bias is not None)
-        return {name: getattr(self, name) for name in names}
-
 
 def part_dtype(format: str, name: str, dense: torch.dtype) -> torch.dtype:
     """The type of a part: ``dense`` for matrices of that format and all biases; packed matrices are bytes."""

@@ -13,6 +13,7 @@ import torch
 from device_models import LENGTH, PROMPT, TOKENS, mamba2, tiny_checkpoint
 from test_sync_free import Watched
 
+from seqmoe.core.control import POSITION
 from seqmoe.core.slots import FETCH
 from seqmoe.runtime.cuda.capture import CaptureError, warm_up
 from seqmoe.runtime.cuda.device import HostDevice
@@ -67,7 +68,7 @@ def test_a_slot_pool_of_any_size_gives_full_loads_logits(loaded, residency) -> N
     counts = engine.placement.statistics()
     events = engine.geometry.layers * (LENGTH - 1)
     assert counts["events"] == events and counts["hits"] + counts["misses"] == events * engine.geometry.top_k
-    assert counts["unplaced"] == 0 and engine.placement.position == events - 1
+    assert counts["unplaced"] == 0 and engine.placement.control.words[POSITION] == events - 1
     if residency == 0.45:
         assert counts["tasks"] > 0 and counts["worker_landed"] > 0 and counts["landed"] > 0
 

@@ -23,6 +23,14 @@ def pools():
     return host, device
 
 
+def parts_of(host, device):
+    """Where pools that lie in one piece have each expert's parts and slot 0's."""
+    sizes = tuple(part[0].numel() * part.element_size() for part in device)
+    keys = torch.arange(KEYS, dtype=torch.int64)
+    source = torch.stack([part.data_ptr() + keys * size for part, size in zip(host, sizes, strict=True)])
+    return PoolParts(source, torch.tensor([part.data_ptr() for part in device]), sizes)
+
+
 @pytest.mark.parametrize("programs", [1, 3, 64])
 @pytest.mark.parametrize("listed", [[], [(7, 2)], [(0, 4), (11, 0), (5, 3)]])
 def test_what_is_listed_is_copied_and_nothing_else(programs, listed):
@@ -34,7 +42,7 @@ def test_what_is_listed_is_copied_and_nothing_else(programs, listed):
     for index, (key, slot) in enumerate(listed):
         misses.key[index], misses.slot[index] = key, slot
     misses.count[0] = len(listed)
-    parts = PoolParts.of(host, device)
+    parts = parts_of(host, device)
     for layers in (1, 2):
         copy_misses.launch(words, table, misses, parts, programs)
         told = layers if listed else 0
@@ -59,11 +67,13 @@ def test_a_host_pool_may_lie_in_chunks():
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [((4, 3), (2, 3)), ((4, 4), (2, 8)), ((4, 8), (2, 16))], ids=["bytes", "shape", "length"]
+    ("parts", "targets", "sizes", "message"),
+    [(1, 1, (12,), "multiple of 16"), (2, 1, (16,), "source"), (1, 2, (16,), "target"), (1, 1, (16, 16), "source")],
 )
-def test_parts_that_do_not_fit_are_refused(source, target):
-    with pytest.raises(ValueError, match=r"cannot be copied|multiple of 16"):
-        PoolParts.of([torch.zeros(source)], [torch.zeros(target)])
+def test_parts_that_do_not_fit_are_refused(parts, targets, sizes, message):
+    source, target = (torch.zeros(shape, dtype=torch.int64) for shape in ((parts, 4), (targets,)))
+    with pytest.raises(ValueError, match=message):
+        PoolParts(source, target, sizes)
 
 
 @pytest.mark.parametrize("vocabulary", [7, 4096, 9001])
