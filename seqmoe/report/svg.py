@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from seqmoe.report import style
 from seqmoe.report.drawing import draw
+from seqmoe.report.layout import save_svg
 from seqmoe.report.panel import Panel
 from seqmoe.report.plot import Plot, draw_plot
 
@@ -43,7 +44,7 @@ def plot_svg(panel: Plot, prefix: str, width: float = 4.1) -> str:
 def inline_svg(figure: Figure, tips: dict[str, str], prefix: str, label: str) -> str:
     """A figure as an ``<svg>`` element; ``tips`` are the words to show over what has each id."""
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    save_svg(figure, stream, transparent=True)
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     # The picture's own style rule would apply to the whole page, which has it in its style sheet.

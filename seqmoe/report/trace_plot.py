@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from seqmoe.report import style
+from seqmoe.report.layout import save_svg
 from seqmoe.spec.files import replacing
 from seqmoe.spec.trace import TraceSet
 from seqmoe.traces.statistics import RoutingProfile
@@ -26,9 +27,11 @@ def write_plot(traces: TraceSet, profile: RoutingProfile, path: Path) -> None:
     with style.theme():
         figure = draw(traces, profile)
         kind = path.suffix.lower().removeprefix(".")
-        metadata = {"Date": None} if kind == "svg" else None  # the same traces give the same file
         with replacing(path) as partial:
-            figure.savefig(partial, format=kind, dpi=160, metadata=metadata)
+            if kind == "svg":
+                save_svg(figure, partial)
+            else:
+                figure.savefig(partial, format=kind, dpi=160)
 
 
 def draw(traces: TraceSet, profile: RoutingProfile) -> Figure:

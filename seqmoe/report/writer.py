@@ -12,6 +12,7 @@ from seqmoe.harness.record import Record
 from seqmoe.harness.studies.record import StudyRecord
 from seqmoe.report import style
 from seqmoe.report.environments import AnyRecord
+from seqmoe.report.layout import save_svg
 from seqmoe.report.parts import Part
 from seqmoe.report.registry import FIGURES, entries_of, figures_of
 from seqmoe.report.site.build import Site, build_site
@@ -129,7 +130,7 @@ def _write(part: Part, out: Path, picture: bool) -> FigureFiles:
             with replacing(png) as partial:
                 sheet.savefig(partial, format="png", dpi=_DPI)
         with replacing(svg) as partial:
-            sheet.savefig(partial, format="svg", metadata={"Date": None})
+            save_svg(sheet, partial)
     with replacing(csv) as partial:
         part.data().to_csv(partial, index=False)
     return FigureFiles(name.with_suffix(".html"), svg, csv, png if picture else None)
