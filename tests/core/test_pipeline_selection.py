@@ -148,6 +148,7 @@ def test_a_refused_task_is_sent_when_a_layer_is_left():
 def test_a_new_fetch_limit_holds_for_what_is_queued():
     with Pool(fetch_limit=0) as pool:
         pool.prefetch((2, 3, 0.9, 6), (2, 4, 0.9, 6))
+        pool.pipeline.settle()  # a worker that looks late would send one before the event, and another after it
         pool.table.fetch_limit = 1
         pool.event(1, 1, [])
         pool.pipeline.settle()

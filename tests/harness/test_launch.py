@@ -74,7 +74,7 @@ def test_a_request_is_what_the_protocol_says(home) -> None:
         "threads": 2,
         # a layer lasts 1 ms (100 tok/s, 10 layers), an expert of 10 MB half of that at 20 GB/s
         "options": {
-            "pace": {"layer_seconds": pytest.approx(1e-3), "expert_seconds": pytest.approx(5e-4)},
+            "pace": {"layer_seconds": pytest.approx(1e-3), "expert_seconds": pytest.approx(5e-4), "misses": None},
             "dilation": None,
             "predictor": None,
             "profile": None,

@@ -17,7 +17,7 @@ class Engine:
         pipeline = SimpleNamespace(statistics=self._counts)
         link = SimpleNamespace(transfers=0, busy_seconds=0.0)
         self.offloaded = SimpleNamespace(
-            link=link, pipeline=pipeline, pool=SimpleNamespace(entries=4), prefill_policy="on_demand"
+            link=link, pipeline=pipeline, pool=SimpleNamespace(entries=4), prefill_policy="on_demand", misses=None
         )
 
     def _counts(self) -> dict[str, int]:
