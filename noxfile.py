@@ -91,6 +91,17 @@ def cluster(session: nox.Session) -> None:
     session.run("pytest", "-q", "tests/harness/executors", *session.posargs, env=ONE_THREAD)
 
 
+@nox.session
+def load(session: nox.Session) -> None:
+    """A load test of `seqmoe serve` by OpenAI's client and GuideLLM; defaults: `-- --clients 32 --seconds 300`."""
+    _prepare(session)
+    try:
+        session.install("guidellm", "-c", str(CONSTRAINTS))
+    except CommandFailed:
+        session.warn("GuideLLM cannot be installed; the test goes on without it and says so")
+    session.run("python", "-m", "seqmoe.harness.load", *session.posargs, env=ONE_THREAD)
+
+
 def _baseline_session(name: str) -> None:
     @nox.session(name=f"baseline-{name.replace('_', '-')}")
     def session_function(session: nox.Session) -> None:
