@@ -70,7 +70,7 @@ def _guidellm(python: str) -> tuple[str, Path] | str:
     if is_installed(python):
         return python, Path(__file__).parents[2] / "reference" / "checkpoint"
     if python == sys.executable:
-        return "not installed; nox -s load installs it"
+        return "not installed for this Python (nox -s load tries to)"
     raise InputError(f"--guidellm {python}: has no GuideLLM; {python} -m pip install guidellm")
 
 
