@@ -13,10 +13,12 @@ from seqmoe.harness.record import Record
 from seqmoe.report.plot import Line, Plot
 
 LOADING, SPLIT, PANEL = "seqmoe", "seqmoe_cpu", "misses"
-_COLOURS = ("#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161")
-_MARKERS = ("o", "s", "^", "D", "v")
+_COLOURS = ("#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161", "#56b4e9", "#949494")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # A difference below it is none: another draw of the synthetic requests changes as much.
 _LEAST = 0.02
+# Room over the highest line.
+_ABOVE = 1.08
 LANES = ("simulated", "emulated")
 
 
@@ -68,6 +70,7 @@ class CpuMisses:
             if machine.lane == lane
         )  # fmt: skip
         held = sorted({x for line in lines for x in line.x})
+        gains = [gain for line in lines for gain in line.y]
         return Plot(
             "Misses shared with the CPU",
             f"{lane}; gain in tok/s over SeqMoE that loads every miss",
@@ -75,6 +78,7 @@ class CpuMisses:
             "Experts held",
             lines,
             places=tuple((x, f"{x:.0%}") for x in held),
+            ends=(min(0.0, *gains), _ABOVE * max(0.0, *gains)) if any(gains) else None,
             empty="" if lines else "nothing was run",
         )
 
