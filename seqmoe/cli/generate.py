@@ -146,9 +146,15 @@ def _print(result: GenerateResult, as_json: bool, streamed: bool = False) -> Non
     first = f"missing ({result.missing['ttft_s']})" if result.ttft_s is None else f"{result.ttft_s:.3f} s"
     err.print(
         f"{result.system} at {result.residency:.0%}, {result.lane}: {result.decode_tok_s:.1f} tok/s, "
-        f"TTFT {first}, hit rate {rate}, sha256 {result.sha256[:12]}",
+        f"TTFT {first}, hit rate {rate}{_on_cpu(result)}, sha256 {result.sha256[:12]}",
         soft_wrap=True,
     )
+
+
+def _on_cpu(result: GenerateResult) -> str:
+    """How many misses the host's CPU computed, for a system that lets it."""
+    computed = result.breakdown.get("host_computed")
+    return "" if computed is None else f", {computed:,.0f} of {result.breakdown['misses']:,.0f} misses on the CPU"
 
 
 def _random(

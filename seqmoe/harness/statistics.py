@@ -92,7 +92,8 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
         return Comparison(False, float("nan"), float("nan"), "a side has no repeats")
     ratio, p_value = float(np.median(a) / np.median(b)), min(1.0, 2 * _p_greater(a, b))
     if min(len(a), len(b)) < LEAST_REPEATS:
-        reason = f"{min(len(a), len(b))} repeats; {LEAST_REPEATS} of both are needed"
+        fewest = min(len(a), len(b))
+        reason = f"{fewest} {'repeat' if fewest == 1 else 'repeats'}; {LEAST_REPEATS} of both are needed"
     elif p_value >= SIGNIFICANCE:
         reason = f"p = {p_value:.3g}; below {SIGNIFICANCE} is needed"
     elif ratio <= LEAST_RATIO:

@@ -24,13 +24,17 @@ LANES = ("simulated", "emulated")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One model on one machine in one lane: tok/s by residency, loading misses and sharing them with the CPU."""
+    """One model on one machine in one lane: tok/s by residency, loading misses and sharing them with the CPU.
+
+    Medians of at least ``repeats`` runs.
+    """
 
     lane: str
     model: str
     hardware: str
     loading: dict[float, float]
     split: dict[float, float]
+    repeats: int
 
     @property
     def name(self) -> str:
@@ -54,7 +58,7 @@ class CpuMisses:
             if cell.panel == PANEL and isinstance(speed, float):
                 by = speeds.setdefault((cell.lane, cell.model, cell.hardware), {})
                 by.setdefault(cell.system, {}).setdefault(cell.residency, []).append(speed)
-        found = (Machine(*key, _medians(by.get(LOADING)), _medians(by.get(SPLIT))) for key, by in speeds.items())
+        found = [_machine(key, by.get(LOADING, {}), by.get(SPLIT, {})) for key, by in speeds.items()]
         self.machines = sorted((one for one in found if one.gains), key=lambda one: LANES.index(one.lane))
 
     def plots(self) -> list[Plot]:
@@ -98,8 +102,9 @@ class CpuMisses:
         )  # fmt: skip
 
 
-def _medians(speeds: dict[float, list[float]] | None) -> dict[float, float]:
-    return {held: median(found) for held, found in (speeds or {}).items()}
+def _machine(key: tuple[str, str, str], *speeds: dict[float, list[float]]) -> Machine:
+    medians = [{held: median(found) for held, found in by.items()} for by in speeds]
+    return Machine(*key, *medians, repeats=min(len(found) for by in speeds for found in by.values()))
 
 
 def _told(machine: Machine) -> str:
@@ -114,4 +119,5 @@ def _told(machine: Machine) -> str:
             held = ", ".join(f"{place:.0%}" for place in places)
             ends = dict.fromkeys(f"{size:.0%}" for size in (min(sizes), max(sizes)))
             words.append(f"{verb} {' to '.join(ends)} with {held} held")
-    return f"{machine.name}: computing misses on the CPU {' and '.join(words)}."
+    runs = "" if machine.lane == LANES[0] else f" (repeats: {machine.repeats})"
+    return f"{machine.name}: computing misses on the CPU {' and '.join(words)}{runs}."

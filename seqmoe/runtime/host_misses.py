@@ -12,6 +12,12 @@ from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.pace import MissPrices
 
+# What `seqmoe.runtime.meter` tells of it.
+HOST_COUNTS = ("misses", "host_computed", "cpu_seconds")
+NEEDS_MEMORY = (
+    "host pool tier 'disk' (--host, --pool): the CPU computes misses from memory; use 'pageable', or a system that "
+    "loads its misses"
+)
 # Where the device is the CPU itself, nothing is gained by moving an expert before it is computed.
 _HERE = MissPrices(link=1.0, contended=1.0, cpu=0.0, hand_over=0.0, hit=0.0)
 
@@ -22,12 +28,12 @@ class HostMisses:
     def __init__(self, host: HostPool, geometry: Geometry, emulation: Emulation | None) -> None:
         """Raises `InputError` for a host pool that is no memory, and an emulated profile without prices."""
         if not isinstance(host, ExpertPool):
-            raise InputError("host pool tier 'disk': the CPU computes misses from memory; use the pageable tier")
+            raise InputError(NEEDS_MEMORY)
         prices = emulation.pace.misses if emulation is not None else _HERE
         if prices is None:
             raise InputError(
-                "misses on the CPU: the emulated hardware has no [rates], so nobody knows how fast its CPU is; see "
-                "suites/hardware/rtx4090.toml"
+                "misses on the CPU: the emulated hardware's file in suites/hardware has no [rates], so nobody knows "
+                "how fast its CPU is; rtx4090.toml has them"
             )
         self._pool, self._experts, self._prices = host, geometry.experts, prices
         self._factor = emulation.factor if emulation is not None else 1.0

@@ -7,6 +7,7 @@ from typing import Any
 
 from seqmoe.predictor.online import ONLINE
 from seqmoe.runtime.emulation import UNPACED_PROMPT
+from seqmoe.runtime.host_misses import HOST_COUNTS
 from seqmoe.runtime.replay_runner import Replay, ReplayCase, ReplayRunner
 from seqmoe.runtime.stream import GenerateResult
 from seqmoe.spec.answer import tokens_sha256
@@ -80,7 +81,7 @@ def _result(spec: SystemSpec, residency: float, events: list[dict[str, Any]]) ->
     times = [event["time_ns"] for event in events if event["event"] == "token"]
     seconds = (times[-1] - times[0]) / 1e9
     sizes = {name.removeprefix("bytes_"): value for name, value in stats.items() if name.startswith("bytes_")}
-    names = (*_TIMES, "overlap_ratio", "overlap_ratio_achieved")
+    names = (*_TIMES, *HOST_COUNTS, "overlap_ratio", "overlap_ratio_achieved")
     return GenerateResult(
         system=spec.name,
         residency=1.0 if spec.retention == "all" else residency,

@@ -9,6 +9,7 @@ from typing import Any
 from seqmoe.predictor.base import Predictor
 from seqmoe.predictor.load import predictor_for
 from seqmoe.runtime.checkpoint import Checkpoint
+from seqmoe.runtime.host_misses import NEEDS_MEMORY
 from seqmoe.runtime.memory_plan import plan_memory
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.system import SystemSpec
@@ -18,7 +19,8 @@ from seqmoe.spec.system import SystemSpec
 class Setup:
     """What a session is made from, checked against the checkpoint before anything is loaded.
 
-    ``host`` is the tier of the host pool: pageable, disk or pinned.
+    ``host`` is the tier of the host pool: pageable, disk or pinned. Raises `InputError` for a system that computes
+    misses where they lie, on disk.
     """
 
     spec: SystemSpec
@@ -26,6 +28,10 @@ class Setup:
     predictor: Path | None = None
     profile: Path | None = None
     host: str = "pageable"
+
+    def __post_init__(self) -> None:
+        if self.spec.miss == "cpu" and self.host == "disk":
+            raise InputError(NEEDS_MEMORY)
 
     def forecaster(self, checkpoint: Checkpoint) -> Predictor | None:
         """The predictor; `InputError` for one that was made for another geometry."""

@@ -9,6 +9,7 @@ from typing import Any
 from seqmoe.runtime.decode import Generation
 from seqmoe.runtime.emulation import UNPACED_PROMPT, Emulation
 from seqmoe.runtime.engine import Engine
+from seqmoe.runtime.host_misses import HOST_COUNTS
 from seqmoe.runtime.meter import DecodeMeter
 from seqmoe.runtime.sampling import Sampling
 from seqmoe.runtime.setup import Setup
@@ -124,7 +125,7 @@ class Stream:
         spec = self._setup.spec
         totals = self._meter.statistics(emulation)
         timing = ("stall_seconds", "layer_seconds", "link_seconds_per_expert", "dilation", "overrun_share")
-        names = (*timing, "overlap_ratio", "overlap_ratio_achieved")
+        names = (*timing, *HOST_COUNTS, "overlap_ratio", "overlap_ratio_achieved")
         # Padded time is no computation.
         parts = engine.timers.breakdown().as_dict() if emulation is None else {}
         return GenerateResult(

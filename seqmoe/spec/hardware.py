@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from seqmoe.spec.declared import build, declaration, read_toml
@@ -23,8 +24,10 @@ class FullLoad:
     source: str
 
     def __post_init__(self) -> None:
-        if min(self.decode_tok_s, self.layers, self.expert_bytes) <= 0:
-            raise ValueError("decode_tok_s, layers and expert_bytes must be positive")
+        for key in ("decode_tok_s", "layers", "expert_bytes"):
+            value = getattr(self, key)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{key} = {value}: must be positive and finite")
 
     @property
     def layer_seconds(self) -> float:
@@ -57,6 +60,10 @@ class HardwareProfile:
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
             raise ValueError(f"schema = {self.schema}: this version reads {SCHEMA}; upgrade seqmoe or the declaration")
+        for key in ("memory", "link_peak"):
+            value = getattr(self, key)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{key} = {value}: must be positive and finite")
         if not 0 < self.link_sustained <= self.link_peak:
             raise ValueError(f"link_sustained = {self.link_sustained}: must lie in (0, link_peak = {self.link_peak}]")
         if self.link_contended is not None and not 0 < self.link_contended <= self.link_sustained:
@@ -65,7 +72,7 @@ class HardwareProfile:
             if not self.sources.get(key):
                 raise ValueError(f"sources: {key} has no source")
         if self.emulates and self.emulates not in self.full_load:
-            hint = nearest(self.emulates, self.full_load)
+            hint = nearest(self.emulates, self.full_load) if self.full_load else "there is none at all"
             raise ValueError(f"emulates = {self.emulates!r}: has no full_load figure; {hint}")
 
     def pace(self, model: str) -> Pace:
@@ -87,7 +94,10 @@ class HardwareProfile:
     def emulated_pace(self) -> Pace:
         """What an emulated run on this profile imitates: the pace of ``emulates``."""
         if not self.emulates:
-            raise InputError(f"hardware {self.name!r} declares no model in emulates, whose pace a run would imitate")
+            raise InputError(
+                f"suites/hardware/{self.name}.toml: declares no model in emulates, whose pace a run would imitate; "
+                "rtx4090, rtx5090 and rtx-pro-6000 do"
+            )
         return self.pace(self.emulates)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 
@@ -36,8 +37,10 @@ class Rates:
             if field.name == "sources":
                 continue
             value = getattr(self, field.name)
-            if not value >= 0 or (value == 0 and field.name not in ("dispatch", "graph_kernel", "host_sync")):
-                raise ValueError(f"{field.name} = {value}: must be positive")
+            may_be_zero = field.name in ("dispatch", "graph_kernel", "host_sync")
+            if not (value > 0 or (value == 0 and may_be_zero)) or not math.isfinite(value):
+                least = "0 or more" if may_be_zero else "positive"
+                raise ValueError(f"{field.name} = {value}: must be {least} and finite")
             if not self.sources.get(field.name):
                 raise ValueError(f"sources: {field.name} has no source")
         for name in ("memory", "compute", "cpu_memory"):

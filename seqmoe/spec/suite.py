@@ -72,7 +72,8 @@ class Cell:
         predictor = f" {self.predictor}" if self.predictor else ""
         mode = f" {self.execution}" if self.execution else ""
         random = f", {self.origin}" if self.origin else ""
-        return f"{self.system}{mode}{predictor} {self.model} {self.residency:.0%} {self.lane}{random}"
+        place = self.lane if self.hardware == "host" else f"{self.lane} on {self.hardware}"
+        return f"{self.system}{mode}{predictor} {self.model} {self.residency:.0%} {place}{random}"
 
     @property
     def origin(self) -> str:

@@ -13,6 +13,7 @@ from seqmoe.runtime.emulation import Emulation
 from seqmoe.runtime.engine import Engine
 from seqmoe.runtime.host_misses import HostMisses
 from seqmoe.runtime.meter import DecodeMeter
+from seqmoe.runtime.setup import Setup
 from seqmoe.spec.errors import InputError
 from seqmoe.spec.geometry import Geometry
 from seqmoe.spec.pace import MissPrices, Pace
@@ -102,5 +103,7 @@ def test_the_imitated_host_takes_the_longer_of_cpu_and_contended_link_in_stretch
 def test_what_cannot_be_is_refused(misses):
     with pytest.raises(InputError, match=r"\[rates\]"):
         misses(Emulation(replace(PACE, misses=None), 1.0))
+    with pytest.raises(InputError, match="tier 'disk'"):
+        Setup(system("seqmoe_cpu"), 0.45, host="disk")
     with pytest.raises(ValueError, match=r"execution = .graph..*seqmoe_cpu"):
         replace(system("seqmoe_cpu"), execution="graph")

@@ -45,7 +45,9 @@ bool Channel::may_go_on(const std::atomic<bool>* hurry) {
 }
 
 bool Channel::transfer(int32_t key, int32_t slot, const std::atomic<bool>* hurry) {
-  std::lock_guard channel(channel_);
+  std::unique_lock channel(channel_, std::defer_lock);
+  if (hurry) channel.lock();
+  while (!channel.owns_lock() && !channel.try_lock_for(kLook)) check_interruption();
   if (closed_) throw std::runtime_error("the link is closed");
   const auto start = Clock::now();
   held_time_ = {};
@@ -59,15 +61,27 @@ bool Channel::transfer(int32_t key, int32_t slot, const std::atomic<bool>* hurry
   return true;
 }
 
+namespace {
+
+void (*interruption)() = nullptr;
+
+}  // namespace
+
+void set_interruption(void (*check)()) { interruption = check; }
+
+void check_interruption() {
+  if (interruption) interruption();
+}
+
 void Channel::wait_until(Clock::time_point end, const std::atomic<bool>* hurry) {
   // Inference waits awake: after a sleep its next layers ran 10 % slower. The worker sleeps almost to the end: its
   // spinning slowed inference on the core beside it by as much.
   const auto spin = std::chrono::microseconds(hurry ? 15 : 2000);
-  constexpr auto slice = std::chrono::milliseconds(20);
   sharpen_timer();
   for (auto now = Clock::now(); now + spin < end; now = Clock::now()) {
     if (hurried(hurry)) return;
-    std::this_thread::sleep_until(std::min(end - spin, now + slice));
+    std::this_thread::sleep_until(std::min(end - spin, now + kLook));
+    if (!hurry && now + kLook < end) check_interruption();
   }
   while (Clock::now() < end) {
   }

@@ -15,6 +15,12 @@ using Clock = std::chrono::steady_clock;
 // The thread's short sleeps become exact to a few microseconds.
 void sharpen_timer();
 
+// What a thread that waits for long calls now and then, holding no mutex but the channel's: it may throw to end the wait.
+// Set once, before anything waits.
+constexpr std::chrono::milliseconds kLook{20};
+void set_interruption(void (*check)());
+void check_interruption();
+
 // A transfer that did not bring its bytes; another one may.
 struct TransferError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -62,7 +68,7 @@ class Channel {
 
   static void wait_until(Clock::time_point end, const std::atomic<bool>* hurry);
 
-  std::mutex channel_;
+  std::timed_mutex channel_;
   bool closed_ = false;
   std::function<bool()> held_;
   Clock::duration held_time_{};  // of the transfer in progress

@@ -1,5 +1,6 @@
 #include "worker.h"
 
+#include <chrono>
 #include <utility>
 
 namespace seqmoe {
@@ -43,7 +44,16 @@ void PrefetchWorker::pause(bool paused) {
 std::vector<Landing> PrefetchWorker::collect() { return std::exchange(landings_, {}); }
 
 void PrefetchWorker::wait_in_flight(Lock& lock) {
-  done_.wait(lock, [this] { return !in_flight_; });
+  while (!done_.wait_for(lock, kLook, [this] { return !in_flight_; })) {
+    lock.unlock();
+    try {
+      check_interruption();
+    } catch (...) {
+      lock.lock();
+      throw;
+    }
+    lock.lock();
+  }
 }
 
 void PrefetchWorker::settle(Lock& lock) {
