@@ -102,9 +102,13 @@ class CpuMisses:
         )  # fmt: skip
 
 
-def _machine(key: tuple[str, str, str], *speeds: dict[float, list[float]]) -> Machine:
-    medians = [{held: median(found) for held, found in by.items()} for by in speeds]
-    return Machine(*key, *medians, repeats=min(len(found) for by in speeds for found in by.values()))
+def _machine(key: tuple[str, str, str], loading: dict[float, list[float]], split: dict[float, list[float]]) -> Machine:
+    repeats = min(len(found) for by in (loading, split) for found in by.values())
+    return Machine(*key, _medians(loading), _medians(split), repeats)
+
+
+def _medians(speeds: dict[float, list[float]]) -> dict[float, float]:
+    return {held: median(found) for held, found in speeds.items()}
 
 
 def _told(machine: Machine) -> str:
