@@ -84,9 +84,8 @@ def test_lanes_have_a_plot_each_and_repeats_their_median() -> None:
     found = CpuMisses([*ours, *misses()])
     assert [machine.lane for machine in found.machines] == ["simulated", "emulated"]
     assert [plot.note.partition(";")[0] for plot in found.plots()] == ["simulated", "emulated"]
-    assert (
-        found.sentences()[1] == "reference on rtx4090, emulated: computing misses on the CPU gains 20% with 15% held."
-    )
+    words = "reference on rtx4090, emulated: computing misses on the CPU gains 20% with 15% held (repeats: 1)."
+    assert found.sentences()[1] == words
 
 
 def test_the_part_draws_all_of_it_and_says_how_to_when_nothing_was_run() -> None:
