@@ -77,7 +77,7 @@ def test_replay_prints_rows(seqmoe, real_data):
         (["generate", "--prompt", "x", "--model", "referense"], "did you mean 'reference'?"),
         (["generate", "--prompt", "x", "--system", "seqmo"], "did you mean 'seqmoe'?"),
         (["generate", "--prompt", "x", "--emulate", "rtx4080"], "did you mean 'rtx4090'?"),
-        (["generate", "--prompt", "x", "--emulate", "h200"], "'h200' declares no model in emulates"),
+        (["generate", "--prompt", "x", "--emulate", "h200"], "h200.toml: declares no model in emulates"),
         (["generate", "--prompt", "x", "--dilation", "2"], "give --emulate with a GPU too"),
         (["generate", "--prompt", "x", "--dtype", ""], "dtype '' is not computed"),
         (["generate", "--prompt", "x", "--threads", "100000"], "--threads"),

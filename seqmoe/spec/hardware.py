@@ -96,7 +96,7 @@ class HardwareProfile:
         if not self.emulates:
             raise InputError(
                 f"suites/hardware/{self.name}.toml: declares no model in emulates, whose pace a run would imitate; "
-                "rtx4090, rtx5090 and rtx-pro-6000 do"
+                "give a profile that does, like rtx4090"
             )
         return self.pace(self.emulates)
 
