@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from seqmoe.report import style
 from seqmoe.report.drawing import Look, draw
+from seqmoe.report.legend_columns import columns_of
 from seqmoe.report.panel import Panel, marker, span_of
 
 # Inches. A README shows a picture some 830 pixels wide: letters of nine points are then about nine pixels high.
@@ -19,9 +20,6 @@ _WIDTH = 10.0
 _GRID_WIDTH = 11.0
 # Units of one bar that a row holds.
 _ROW_SPAN = 34.0
-_IN_A_LINE = 6
-# Inches of a letter of a legend, and of what stands around its text.
-_LETTER, _AROUND = 0.066, 0.5
 
 
 def bar_sheet(panels: Sequence[Panel]) -> Figure:
@@ -77,23 +75,13 @@ def _packed(panels: Sequence[Panel]) -> list[list[Panel]]:
 def _bands(panels: Sequence[Panel], heights: Sequence[float], width: float) -> tuple[Figure, list[SubFigure]]:
     """A sheet with its legend on top, and a band for each row below it."""
     handles = _handles(panels)
-    columns = _columns([str(handle.get_label()) for handle in handles], width)
+    columns = columns_of([str(handle.get_label()) for handle in handles], width)
     legend = 0.25 + 0.22 * -(-len(handles) // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05)
     sheet = Figure(figsize=(width, legend + sum(heights)), layout=layout)
     parts = sheet.subfigures(len(heights) + 1, 1, squeeze=False, height_ratios=[legend, *heights])[:, 0]
     parts[0].legend(handles=handles, loc="center", ncols=columns, frameon=False, handlelength=1.4, columnspacing=1.4)
     return sheet, list(parts[1:])
-
-
-def _columns(labels: Sequence[str], width: float) -> int:
-    """As many columns, six at most, as a legend of these labels has room for; it is filled column by column."""
-    for columns in range(min(_IN_A_LINE, len(labels)), 1, -1):
-        rows = -(-len(labels) // columns)
-        longest = [max(map(len, labels[start : start + rows])) for start in range(0, len(labels), rows)]
-        if sum(_LETTER * letters + _AROUND for letters in longest) <= width:
-            return columns
-    return 1
 
 
 def _handles(panels: Sequence[Panel]) -> list[Artist]:

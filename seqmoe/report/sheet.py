@@ -9,10 +9,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from seqmoe.report import style
+from seqmoe.report.legend_columns import columns_of
 from seqmoe.report.plot import DASHED, Plot, draw_plot
 
 _ACROSS = 3
-_IN_A_LINE = 6
+_WIDTH = 3.7 * _ACROSS
 
 
 def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]], handles: Sequence[Line2D] | None = None) -> Figure:
@@ -26,13 +27,14 @@ def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]], handles: Sequence[Line
         for start in range(0, len(plots), _ACROSS)
     ]
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-    sheet = Figure(figsize=(3.7 * _ACROSS, 3.25 * max(len(rows), 1) + 0.7), layout=layout)
+    sheet = Figure(figsize=(_WIDTH, 3.25 * max(len(rows), 1) + 0.7), layout=layout)
     entries = legend([plot for _, plots in rows for plot in plots]) if handles is None else handles
-    more = (len(entries) - 1) // _IN_A_LINE
+    columns = columns_of([str(entry.get_label()) for entry in entries], _WIDTH)
+    more = (len(entries) - 1) // columns
     heights = [0.17 + 0.05 * more, *[1.0] * len(rows)]
     parts = sheet.subfigures(len(rows) + 1, 1, squeeze=False, height_ratios=heights)[:, 0]
     parts[0].legend(
-        handles=entries, loc="center", ncols=min(len(entries), _IN_A_LINE), frameon=False, handlelength=1.8,
+        handles=entries, loc="center", ncols=columns, frameon=False, handlelength=1.8,
         columnspacing=1.5,
     )  # fmt: skip
     for part, (title, plots) in zip(parts[1:], rows, strict=True):

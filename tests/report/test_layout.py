@@ -6,12 +6,16 @@ import io
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from report_samples import HOME, quick_sweep
 
 from seqmoe.report import style
 from seqmoe.report.layout import save_svg
+from seqmoe.report.plot import Plot
 from seqmoe.report.registry import FIGURES
+from seqmoe.report.sheet import sheet_of
 from seqmoe.report.writer import write_report
 
 
@@ -56,3 +60,16 @@ def test_a_picture_stays_where_the_layout_has_put_it() -> None:
     for one, other in zip(settled.axes, plain.axes, strict=True):
         # A hundredth of a point.
         assert np.abs(one.get_position().get_points() - other.get_position().get_points()).max() < 0.01 / 432
+
+
+def test_a_long_legend_of_line_panels_stays_within_the_sheet() -> None:
+    names = ("SeqMoE (CacheOnly)", "Belady (bound)", "Learned score + matroid", "CacheScore with next step",
+             "loaded on demand", "prefetched and never needed")  # fmt: skip
+    handles = [Line2D([], [], label=name) for name in names * 3]
+    with style.theme():
+        sheet = sheet_of([("a band", [Plot("title", "note", "unit", "across", empty="nothing")])], handles)
+        renderer = FigureCanvasAgg(sheet).get_renderer()
+        sheet.draw(renderer)
+    (legend,) = sheet.subfigs[0].legends
+    box = legend.get_window_extent(renderer)
+    assert box.x0 >= 0 and box.x1 <= sheet.bbox.width

@@ -15,9 +15,11 @@ using Clock = std::chrono::steady_clock;
 // The thread's short sleeps become exact to a few microseconds.
 void sharpen_timer();
 
+// How often a thread that waits looks whether it should go on.
+constexpr std::chrono::milliseconds kLook{20};
+
 // What a thread that waits for long calls now and then, holding no mutex but the channel's: it may throw to end the wait.
 // Set once, before anything waits.
-constexpr std::chrono::milliseconds kLook{20};
 void set_interruption(void (*check)());
 void check_interruption();
 
