@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from seqmoe.report import style
 from seqmoe.report.drawing import Look, draw
-from seqmoe.report.legend_columns import columns_of
+from seqmoe.report.legend_columns import PATCH, columns_of
 from seqmoe.report.panel import Panel, marker, span_of
 
 # Inches. A README shows a picture some 830 pixels wide: letters of nine points are then about nine pixels high.
@@ -75,7 +75,7 @@ def _packed(panels: Sequence[Panel]) -> list[list[Panel]]:
 def _bands(panels: Sequence[Panel], heights: Sequence[float], width: float) -> tuple[Figure, list[SubFigure]]:
     """A sheet with its legend on top, and a band for each row below it."""
     handles = _handles(panels)
-    columns = columns_of([str(handle.get_label()) for handle in handles], width)
+    columns = columns_of([str(handle.get_label()) for handle in handles], width, PATCH)
     legend = 0.25 + 0.22 * -(-len(handles) // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05)
     sheet = Figure(figsize=(width, legend + sum(heights)), layout=layout)

@@ -9,7 +9,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from seqmoe.report import style
-from seqmoe.report.legend_columns import columns_of
+from seqmoe.report.legend_columns import LINE, columns_of
 from seqmoe.report.plot import DASHED, Plot, draw_plot
 
 _ACROSS = 3
@@ -29,7 +29,7 @@ def sheet_of(bands: Sequence[tuple[str, Sequence[Plot]]], handles: Sequence[Line
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     sheet = Figure(figsize=(_WIDTH, 3.25 * max(len(rows), 1) + 0.7), layout=layout)
     entries = legend([plot for _, plots in rows for plot in plots]) if handles is None else handles
-    columns = columns_of([str(entry.get_label()) for entry in entries], _WIDTH)
+    columns = columns_of([str(entry.get_label()) for entry in entries], _WIDTH, LINE)
     more = (len(entries) - 1) // columns
     heights = [0.17 + 0.05 * more, *[1.0] * len(rows)]
     parts = sheet.subfigures(len(rows) + 1, 1, squeeze=False, height_ratios=heights)[:, 0]

@@ -63,9 +63,28 @@ def test_a_picture_stays_where_the_layout_has_put_it() -> None:
 
 
 def test_a_long_legend_of_line_panels_stays_within_the_sheet() -> None:
-    names = ("SeqMoE (CacheOnly)", "Belady (bound)", "Learned score + matroid", "CacheScore with next step",
-             "loaded on demand", "prefetched and never needed")  # fmt: skip
-    handles = [Line2D([], [], label=name) for name in names * 3]
+    names = (
+        "SeqMoE",
+        "SeqMoE (Infinity)",
+        "SeqMoE (CacheOnly)",
+        "LRU",
+        "LFU",
+        "PrefillHot",
+        "Belady (bound)",
+        "Belady-F8",
+        "Learned score + matroid",
+        "Learned score",
+        "Forecast, then frequency",
+        "CacheScore with next step",
+        "Mix",
+        "LFU with decay",
+        "loaded on demand",
+        "prefetched",
+        "prefetched and never needed",
+        "prefetched too late",
+        "printed in the paper",
+    )
+    handles = [Line2D([], [], label=name) for name in names]
     with style.theme():
         sheet = sheet_of([("a band", [Plot("title", "note", "unit", "across", empty="nothing")])], handles)
         renderer = FigureCanvasAgg(sheet).get_renderer()
